@@ -1,0 +1,3 @@
+//! Arguments → config → telemetry → command → exit code.
+
+fn main() {}

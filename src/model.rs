@@ -1,0 +1,28 @@
+//! The vision model behind one trait. No type of the tensor library appears here.
+
+use crate::image::Pixels;
+
+/// A model loaded on a device. Owned by one OS thread; every call blocks it.
+pub trait Classifier: Send {
+    /// Runs one batch of at least one image, each of the model's input size.
+    ///
+    /// Returns the logits of each image, in the order of `images`; each holds one `f32` a class.
+    ///
+    /// # Errors
+    /// [`DeviceError`] says whether a smaller batch may still work.
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError>;
+
+    /// The device the model runs on, as shown to people: `CPU`, `NVIDIA L4`.
+    fn device(&self) -> &str;
+}
+
+/// A batch failed on the device.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The batch did not fit; a smaller one may.
+    #[error("out of device memory: {0}")]
+    OutOfMemory(String),
+    /// The device or its runtime failed; nothing says that it still computes right.
+    #[error("device failed: {0}")]
+    Failed(String),
+}
