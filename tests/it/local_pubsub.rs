@@ -379,11 +379,21 @@ async fn a_stream_of_a_subscription_that_is_gone_ends_with_not_found() {
 async fn response_headers_come_with_the_first_message() {
     within(async {
         let services = plain().await;
+        services.create_topic(DEAD_TOPIC).unwrap();
+        let elsewhere = Publisher::builder(DEAD_TOPIC).with_endpoint(services.pubsub_endpoint());
+        let elsewhere = elsewhere.with_credentials(anyone()).build().await.unwrap();
         let mut stream = subscriber(&services).await.subscribe(SUBSCRIPTION).build();
         for opened in 1..=2 {
+            let opening = async {
+                services.faults().wait_for(Call::StreamingPull, opened).await;
+                // Headers that were sent by now arrive during these calls, and a stream with headers is kept.
+                for _ in 0..5 {
+                    elsewhere.publish(Message::new().set_data("a")).await.unwrap();
+                }
+            };
             tokio::select! {
                 next = stream.next() => panic!("nothing was published, yet: {next:?}"),
-                () = services.faults().wait_for(Call::StreamingPull, opened) => {}
+                () = opening => {}
             }
         }
     })
