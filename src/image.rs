@@ -1,4 +1,23 @@
 //! Object bytes in, the model's input pixels out.
+//!
+//! [`prepare`] trusts the content alone, never a name or a declared type. It reads the dimensions before it allocates
+//! for a pixel, decodes the first frame to 8-bit RGB on white, and crops and resizes as the model was trained. It
+//! never panics: a decoder that does costs its own image only. Pure CPU work, for a thread that may block.
+//!
+//! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
+//! one, so that only the small result is turned.
+
+mod decode;
+mod jpeg;
+mod limits;
+mod orientation;
+mod resize;
+mod sniff;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+pub use limits::Limits;
+pub use sniff::Format;
 
 /// An upright RGB image of the size the model takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,4 +28,135 @@ pub struct Pixels {
     pub width: usize,
     /// `height × width × 3` bytes, row by row, red, green, blue.
     pub rgb: Vec<u8>,
+}
+
+/// How the model's training code cut and scaled its images.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Preprocess {
+    /// Width of the model's input in pixels.
+    pub width: u32,
+    /// Height of the model's input in pixels.
+    pub height: u32,
+    /// Share of the short side that the central crop keeps, in `(0, 1]`.
+    pub crop_fraction: f64,
+    /// Filter that scales the crop.
+    pub filter: Filter,
+}
+
+/// An antialiased resampling filter, as Pillow defines it: its support grows with the reduction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// Triangle, support 1.
+    Bilinear,
+    /// Cubic with a = −0.5 (Catmull-Rom), support 2.
+    Bicubic,
+    /// Lanczos, support 3.
+    Lanczos,
+}
+
+/// An image ready for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// The model's input.
+    pub pixels: Pixels,
+    /// What the object held.
+    pub info: ImageInfo,
+}
+
+/// What an object held, for its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Format found in the content.
+    pub format: Format,
+    /// Width in pixels as people see it, after the orientation is applied.
+    pub width: u32,
+    /// Height in pixels as people see it, after the orientation is applied.
+    pub height: u32,
+    /// EXIF orientation, 1 to 8; 1 where there is none.
+    pub orientation: u8,
+    /// The file ends early, and part of the picture is made up by the decoder.
+    pub truncated: bool,
+}
+
+/// An object that cannot be labelled. Trying again cannot help.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// No known image format.
+    #[error("not an image: no known format begins like this")]
+    NotAnImage,
+    /// A picture, film or document of a format that is not decoded here.
+    #[error("unsupported format: {format}")]
+    UnsupportedFormat {
+        /// Its common name, such as `HEIC`.
+        format: &'static str,
+    },
+    /// Larger than [`Limits`] allow.
+    #[error("too many pixels: {what} {found} exceeds the limit of {limit}")]
+    TooManyPixels {
+        /// What is too large: `width`, `height`, `pixels`, `decoder memory`.
+        what: &'static str,
+        /// The image's figure, in pixels or bytes.
+        found: u64,
+        /// The limit, in the same unit.
+        limit: u64,
+    },
+    /// The file ends before the decoder had a picture.
+    #[error("truncated image: {0}")]
+    Truncated(String),
+    /// The content contradicts its format.
+    #[error("corrupt image: {0}")]
+    Corrupt(String),
+}
+
+impl ImageError {
+    /// The code that a failed result carries, from the closed list of `docs/results.md`.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            ImageError::NotAnImage => "not_an_image",
+            ImageError::UnsupportedFormat { .. } => "unsupported_format",
+            ImageError::TooManyPixels { .. } => "too_many_pixels",
+            ImageError::Truncated(_) => "truncated_image",
+            ImageError::Corrupt(_) => "corrupt_image",
+        }
+    }
+}
+
+/// Turns an object's bytes into the model's input.
+///
+/// # Errors
+/// [`ImageError`]: always the image's own fault, none is worth a retry.
+pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result<Prepared, ImageError> {
+    contained(|| {
+        let format = sniff::format(bytes)?;
+        let decoded = decode::decode(bytes, format, limits)?;
+        let orientation = decoded.orientation;
+        let (width, height) = orientation::upright_size(decoded.rgb.dimensions(), orientation);
+        let crop = resize::central_crop(width, height, preprocess.crop_fraction);
+        let stored_crop = orientation::stored_crop(crop, (width, height), orientation);
+        let stored_size = orientation::stored_size((preprocess.width, preprocess.height), orientation);
+        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter)?;
+        Ok(Prepared {
+            pixels: orientation::turn(small, orientation),
+            info: ImageInfo { format, width, height, orientation: orientation.to_exif(), truncated: decoded.truncated },
+        })
+    })
+}
+
+/// Decodes an image as it is, upright but uncut and unscaled.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Pixels, ImageError> {
+    contained(|| {
+        let decoded = decode::decode(bytes, sniff::format(bytes)?, limits)?;
+        Ok(orientation::turn(decoded.rgb, decoded.orientation))
+    })
+}
+
+/// Foreign bytes have made every decoder panic at some time (image-rs/image#1775): that is their image's error.
+fn contained<T>(work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(ImageError::Corrupt("the decoder gave up in an unforeseen way".to_owned())))
 }

@@ -1,4 +1,23 @@
 //! The vision model behind one trait. No type of the tensor library appears here.
+//!
+//! A [`Bundle`] is a model's files, verified; [`load`] puts it on a device; [`golden::check`] proves that the device
+//! computes right; [`labels::top`] turns its logits into names.
+//!
+//! `bundle → weights → networks (on layers) → device`
+
+mod bundle;
+mod device;
+pub mod golden;
+pub mod labels;
+mod layers;
+mod manifest;
+mod networks;
+mod weights;
+
+pub use bundle::{Bundle, BundleError};
+pub use device::{Device, ModelError, load};
+pub use manifest::{Activation, Architecture, Manifest, ManifestError};
+pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;
 

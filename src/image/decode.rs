@@ -1,0 +1,85 @@
+//! Foreign bytes to 8-bit RGB in stored orientation.
+//!
+//! Alpha is composited on white, 16 bits are scaled to 8, grey, palette and CMYK become RGB, and of many frames the
+//! first is taken.
+
+use std::io::{Cursor, ErrorKind};
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Rgb, RgbImage, Rgba, RgbaImage};
+
+use super::{Format, ImageError, Limits, jpeg};
+
+/// A decoded picture, as it is stored.
+pub(super) struct Decoded {
+    pub(super) rgb: RgbImage,
+    /// How to turn it upright.
+    pub(super) orientation: Orientation,
+    /// The file ends early.
+    pub(super) truncated: bool,
+}
+
+/// Decodes the first picture of a file of this format. Its dimensions are checked before a pixel is allocated.
+pub(super) fn decode(bytes: &[u8], format: Format, limits: &Limits) -> Result<Decoded, ImageError> {
+    let truncated = format == Format::Jpeg && !jpeg::is_complete(bytes);
+    let explained = |error| explain(error, truncated, limits);
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), crate_format(format));
+    let mut decoder_limits = image::Limits::no_limits();
+    decoder_limits.max_alloc = Some(limits.decoder_bytes);
+    reader.limits(decoder_limits);
+    let mut decoder = reader.into_decoder().map_err(explained)?;
+    let (width, height) = decoder.dimensions();
+    limits.check(width, height, decoder.total_bytes())?;
+    // Broken metadata is no reason to refuse a picture.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let image = DynamicImage::from_decoder(decoder).map_err(explained)?;
+    if width == 0 || height == 0 {
+        return Err(ImageError::Corrupt(format!("a picture of {width} × {height} pixels")));
+    }
+    Ok(Decoded { rgb: on_white(image), orientation, truncated })
+}
+
+fn crate_format(format: Format) -> ImageFormat {
+    match format {
+        Format::Bmp => ImageFormat::Bmp,
+        Format::Gif => ImageFormat::Gif,
+        Format::Jpeg => ImageFormat::Jpeg,
+        Format::Png => ImageFormat::Png,
+        Format::Tiff => ImageFormat::Tiff,
+        Format::WebP => ImageFormat::WebP,
+    }
+}
+
+fn on_white(image: DynamicImage) -> RgbImage {
+    if image.color().has_alpha() { composite(&image.into_rgba8()) } else { image.into_rgb8() }
+}
+
+fn composite(image: &RgbaImage) -> RgbImage {
+    let mut rgb = RgbImage::new(image.width(), image.height());
+    for (Rgb(to), Rgba([red, green, blue, alpha])) in rgb.pixels_mut().zip(image.pixels()) {
+        *to = [red, green, blue].map(|colour| over_white(*colour, *alpha));
+    }
+    rgb
+}
+
+fn over_white(colour: u8, alpha: u8) -> u8 {
+    let (colour, alpha) = (u32::from(colour), u32::from(alpha));
+    let blended = (colour * alpha + 255 * (255 - alpha) + 127) / 255;
+    u8::try_from(blended).unwrap_or(u8::MAX)
+}
+
+fn explain(error: image::ImageError, truncated: bool, limits: &Limits) -> ImageError {
+    match error {
+        image::ImageError::Limits(_) => ImageError::TooManyPixels {
+            what: "decoder memory",
+            // The decoder asked for more than it was told that it may have, and does not say how much.
+            found: limits.decoder_bytes.saturating_add(1),
+            limit: limits.decoder_bytes,
+        },
+        image::ImageError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            ImageError::Truncated(error.to_string())
+        }
+        error if truncated => ImageError::Truncated(error.to_string()),
+        error => ImageError::Corrupt(error.to_string()),
+    }
+}

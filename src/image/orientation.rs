@@ -1,0 +1,51 @@
+//! EXIF orientation 1 to 8: where an upright crop lies in the stored picture, and how to turn the result.
+
+use image::metadata::Orientation;
+use image::{DynamicImage, RgbImage};
+
+use super::Pixels;
+use super::resize::Crop;
+
+/// Size in pixels of the picture as people see it, from its stored size.
+pub(super) fn upright_size((width, height): (u32, u32), orientation: Orientation) -> (u32, u32) {
+    if swaps_sides(orientation) { (height, width) } else { (width, height) }
+}
+
+/// Stored size of a picture that is to have this size once turned: the inverse of [`upright_size`].
+pub(super) fn stored_size(upright: (u32, u32), orientation: Orientation) -> (u32, u32) {
+    upright_size(upright, orientation)
+}
+
+/// Where a crop of the upright picture of `(width, height)` lies in the stored one.
+pub(super) fn stored_crop(crop: Crop, (width, height): (u32, u32), orientation: Orientation) -> Crop {
+    let from_right = width - crop.left - crop.width;
+    let from_bottom = height - crop.top - crop.height;
+    let (left, top) = match orientation {
+        Orientation::NoTransforms => (crop.left, crop.top),
+        Orientation::FlipHorizontal => (from_right, crop.top),
+        Orientation::Rotate180 => (from_right, from_bottom),
+        Orientation::FlipVertical => (crop.left, from_bottom),
+        Orientation::Rotate90FlipH => (crop.top, crop.left),
+        Orientation::Rotate90 => (crop.top, from_right),
+        Orientation::Rotate270FlipH => (from_bottom, from_right),
+        Orientation::Rotate270 => (from_bottom, crop.left),
+    };
+    let (width, height) = stored_size((crop.width, crop.height), orientation);
+    Crop { left, top, width, height }
+}
+
+/// Turns a picture upright.
+pub(super) fn turn(image: RgbImage, orientation: Orientation) -> Pixels {
+    let mut image = DynamicImage::ImageRgb8(image);
+    image.apply_orientation(orientation);
+    let rgb = image.into_rgb8();
+    let (width, height) = rgb.dimensions();
+    Pixels { height: height as usize, width: width as usize, rgb: rgb.into_raw() }
+}
+
+fn swaps_sides(orientation: Orientation) -> bool {
+    matches!(
+        orientation,
+        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH
+    )
+}

@@ -1,0 +1,60 @@
+//! The crop and the resize of the training code.
+
+use fast_image_resize::images::{CroppedImage, Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use image::RgbImage;
+
+use super::{Filter, ImageError};
+
+/// A rectangle of whole pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crop {
+    pub(super) left: u32,
+    pub(super) top: u32,
+    pub(super) width: u32,
+    pub(super) height: u32,
+}
+
+/// The central square that keeps `fraction` of the short side, rounded as TensorFlow's EfficientNet code rounds it
+/// (`preprocessing.py`, `_decode_and_center_crop`): the side down, the offsets up.
+pub(super) fn central_crop(width: u32, height: u32, fraction: f64) -> Crop {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and the short side")]
+    let side = ((fraction * f64::from(width.min(height))) as u32).max(1);
+    Crop { left: (width - side).div_ceil(2), top: (height - side).div_ceil(2), width: side, height: side }
+}
+
+/// Cuts `crop` out of the image and scales it to `(width, height)`. No pixel outside of the crop is read.
+pub(super) fn resize(
+    image: &RgbImage,
+    crop: Crop,
+    (width, height): (u32, u32),
+    filter: Filter,
+) -> Result<RgbImage, ImageError> {
+    let impossible = |error: &dyn std::fmt::Display| ImageError::Corrupt(format!("cannot be resized: {error}"));
+    let source = ImageRef::new(image.width(), image.height(), image.as_raw(), PixelType::U8x3)
+        .map_err(|error| impossible(&error))?;
+    let source =
+        CroppedImage::new(&source, crop.left, crop.top, crop.width, crop.height).map_err(|error| impossible(&error))?;
+    let filter = match filter {
+        Filter::Bilinear => FilterType::Bilinear,
+        Filter::Bicubic => FilterType::CatmullRom,
+        Filter::Lanczos => FilterType::Lanczos3,
+    };
+    let mut scaled = Image::new(width, height, PixelType::U8x3);
+    Resizer::new()
+        .resize(&source, &mut scaled, &ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter)))
+        .map_err(|error| impossible(&error))?;
+    RgbImage::from_raw(width, height, scaled.into_vec()).ok_or_else(|| impossible(&"a buffer of another size"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Crop, central_crop};
+
+    #[test]
+    fn crop_rounds_as_the_training_code() {
+        // int(0.875 × 300) = 262; (451 − 262 + 1) // 2 = 95; (300 − 262 + 1) // 2 = 19
+        assert_eq!(central_crop(451, 300, 0.875), Crop { left: 95, top: 19, width: 262, height: 262 });
+        assert_eq!(central_crop(1, 1, 0.875), Crop { left: 0, top: 0, width: 1, height: 1 });
+    }
+}

@@ -1,0 +1,180 @@
+//! A bundle on a device: the only place where a backend of the tensor library is chosen.
+//!
+//! Pixels travel as bytes and are normalised on the device. A panic of the library is caught and becomes a
+//! [`DeviceError`]. Never the library's default device: it would be another one on another machine.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::flex::{Flex, FlexDevice};
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+
+use super::layers::upload;
+use super::networks::Network;
+use super::weights::{Weights, WeightsError};
+use super::{Bundle, Classifier, DeviceError};
+use crate::image::Pixels;
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// This machine's processor.
+    Cpu,
+    /// An NVIDIA GPU, by its index.
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
+}
+
+/// A model that could not be put on a device.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The weights do not fit the network.
+    #[error("model.safetensors does not fit the network")]
+    Weights(#[from] WeightsError),
+    /// There is no such device, or it does not work.
+    #[error("no usable device: {0}")]
+    Unavailable(String),
+}
+
+/// Puts a bundle's model on a device.
+///
+/// # Errors
+/// [`ModelError`]: weights that do not fit, or a device that does not work.
+pub fn load(bundle: &Bundle, device: Device) -> Result<Box<dyn Classifier>, ModelError> {
+    match device {
+        Device::Cpu => Ok(Box::new(Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Padding::None)?)),
+        #[cfg(feature = "cuda")]
+        Device::Cuda(index) => {
+            cuda::check_driver()?;
+            let device = burn::backend::cuda::CudaDevice::new(index);
+            let name = format!("CUDA {index}");
+            Ok(Box::new(Engine::<burn::backend::Cuda>::load(bundle, device, name, Padding::Ladder)?))
+        }
+    }
+}
+
+/// What is done to the number of images in a batch.
+#[derive(Clone, Copy, Debug)]
+enum Padding {
+    /// Any number runs as it is.
+    None,
+    /// Filled up to a power of two: kernels are compiled and tuned for each shape, which takes seconds.
+    #[cfg(feature = "cuda")]
+    Ladder,
+}
+
+impl Padding {
+    fn padded(self, images: usize) -> usize {
+        match self {
+            Padding::None => images,
+            #[cfg(feature = "cuda")]
+            Padding::Ladder => images.next_power_of_two(),
+        }
+    }
+}
+
+struct Engine<B: Backend> {
+    network: Network<B>,
+    /// `[1, 3, 1, 1]`
+    mean: Tensor<B, 4>,
+    /// `[1, 3, 1, 1]`
+    std: Tensor<B, 4>,
+    device: B::Device,
+    name: String,
+    height: usize,
+    width: usize,
+    classes: usize,
+    padding: Padding,
+}
+
+impl<B: Backend> Engine<B> {
+    fn load(bundle: &Bundle, device: B::Device, name: String, padding: Padding) -> Result<Self, ModelError> {
+        let manifest = bundle.manifest();
+        let weights = Weights::parse(bundle.weights())?;
+        let build = || -> Result<Self, ModelError> {
+            Ok(Engine {
+                network: Network::load(manifest, weights, &device)?,
+                mean: upload(manifest.preprocess.mean.to_vec(), [1, 3, 1, 1], &device),
+                std: upload(manifest.preprocess.std.to_vec(), [1, 3, 1, 1], &device),
+                device: device.clone(),
+                name,
+                height: manifest.input.height as usize,
+                width: manifest.input.width as usize,
+                classes: manifest.classes,
+                padding,
+            })
+        };
+        catch_unwind(AssertUnwindSafe(build))
+            .unwrap_or_else(|panic| Err(ModelError::Unavailable(panic_message(panic.as_ref()))))
+    }
+
+    /// Runs the network on `images × height × width × 3` bytes.
+    fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<f32>, String> {
+        let pixels = TensorData::new(rgb, [images, self.height, self.width, 3]);
+        let pixels = Tensor::<B, 4, Int>::from_data(pixels, (&self.device, DType::U8));
+        let x = pixels.float().permute([0, 3, 1, 2]);
+        let x = (x - self.mean.clone()) / self.std.clone();
+        let logits = self.network.forward(x).try_into_data().map_err(|error| error.to_string())?;
+        logits.into_vec().map_err(|error| format!("{error:?}"))
+    }
+}
+
+impl<B: Backend> Classifier for Engine<B> {
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError> {
+        let padded = self.padding.padded(images.len());
+        let bytes = self.height * self.width * 3;
+        let mut rgb = Vec::with_capacity(padded * bytes);
+        for image in images {
+            if (image.height, image.width, image.rgb.len()) != (self.height, self.width, bytes) {
+                let problem = format!("an image of {} × {} pixels was given", image.width, image.height);
+                return Err(DeviceError::Failed(problem));
+            }
+            rgb.extend_from_slice(&image.rgb);
+        }
+        rgb.resize(padded * bytes, 0);
+        let logits = catch_unwind(AssertUnwindSafe(|| self.forward(padded, rgb)))
+            .unwrap_or_else(|panic| Err(panic_message(panic.as_ref())))
+            .map_err(classify_failure)?;
+        Ok(logits.chunks_exact(self.classes).take(images.len()).map(<[f32]>::to_vec).collect())
+    }
+
+    fn device(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The library's errors are texts; the ones that it gives when memory runs out are these.
+fn classify_failure(message: String) -> DeviceError {
+    let lower = message.to_lowercase();
+    if ["out of device memory", "out of memory", "outofmemory"].iter().any(|sign| lower.contains(sign)) {
+        DeviceError::OutOfMemory(message)
+    } else {
+        DeviceError::Failed(message)
+    }
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    //! Whether this machine has an NVIDIA driver at all. Without one the first operation panics in a thread of the
+    //! runtime, with a message that helps nobody.
+
+    use std::path::Path;
+
+    use super::ModelError;
+
+    /// Device nodes of the driver: on Linux, and on Windows' Linux.
+    const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+    pub(super) fn check_driver() -> Result<(), ModelError> {
+        if DEVICE_NODES.iter().any(|node| Path::new(node).exists()) {
+            return Ok(());
+        }
+        let problem = format!("no NVIDIA driver on this machine (neither of {})", DEVICE_NODES.join(", "));
+        Err(ModelError::Unavailable(problem))
+    }
+}

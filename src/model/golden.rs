@@ -1,0 +1,77 @@
+//! The proof that a device computes right: images whose logits are known, run on it.
+//!
+//! A tuned or fused kernel may give wrong numbers (burn#5352, cubecl#1611), and wrong numbers are worse than none.
+
+use super::{Bundle, Classifier, DeviceError};
+use crate::image::Pixels;
+
+/// A device that computes right.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GoldenReport {
+    /// Images that were run.
+    pub images: usize,
+    /// Largest error of a logit, relative to its image's largest one.
+    pub max_error: f32,
+}
+
+/// A device that cannot be trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum GoldenError {
+    /// It could not run the golden images.
+    #[error("golden images could not be run")]
+    Device(#[from] DeviceError),
+    /// Its answer has another shape.
+    #[error("golden images: {found} logits, expected {expected}")]
+    Shape {
+        /// Values that the golden set holds.
+        expected: usize,
+        /// Values that the device gave.
+        found: usize,
+    },
+    /// It computes wrong.
+    #[error("{image}: logit {index} is {found}, expected {expected} within {allowed}")]
+    Mismatch {
+        /// Path of the image inside the bundle.
+        image: String,
+        /// Index of the class that is furthest off.
+        index: usize,
+        /// Logit in the golden set.
+        expected: f32,
+        /// Logit that the device gave.
+        found: f32,
+        /// Largest difference allowed.
+        allowed: f32,
+    },
+}
+
+/// Runs the bundle's golden images, one by one and as one batch, and compares every logit.
+///
+/// # Errors
+/// [`GoldenError`]: the device must not be used.
+pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenReport, GoldenError> {
+    let golden = bundle.golden();
+    let together: Vec<&Pixels> = golden.iter().map(|golden| &golden.pixels).collect();
+    let mut answers = classifier.classify(&together)?;
+    for image in &together {
+        answers.extend(classifier.classify(&[image])?);
+    }
+    let expected = golden.len() * 2 * bundle.manifest().classes;
+    let found = answers.iter().map(Vec::len).sum();
+    if answers.len() != golden.len() * 2 || found != expected {
+        return Err(GoldenError::Shape { expected, found });
+    }
+    let mut max_error = 0.0f32;
+    for (golden, answer) in golden.iter().cycle().zip(&answers) {
+        let largest = golden.logits.iter().fold(f32::MIN_POSITIVE, |largest, logit| largest.max(logit.abs()));
+        let allowed = bundle.manifest().golden.tolerance * largest;
+        for (index, (&expected, &found)) in golden.logits.iter().zip(answer).enumerate() {
+            let error = (found - expected).abs();
+            // Written so that NaN fails.
+            if !(error <= allowed) {
+                return Err(GoldenError::Mismatch { image: golden.name.clone(), index, expected, found, allowed });
+            }
+            max_error = max_error.max(error / largest);
+        }
+    }
+    Ok(GoldenReport { images: golden.len(), max_error })
+}

@@ -1,0 +1,241 @@
+//! `model.json`: what a bundle holds and how its model is fed.
+//!
+//! Parsing is strict: an unknown field, a missing one or a value out of range is an error that names the field. The
+//! bytes are foreign: nothing here allocates more than they do.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::image::{Filter, Preprocess};
+
+/// The only schema version so far.
+const SCHEMA: u32 = 1;
+/// Largest side of a model's input in pixels.
+const MAX_SIDE: u32 = 2048;
+const MAX_CLASSES: usize = 1_000_000;
+const MAX_NAME_BYTES: usize = 128;
+const MAX_GOLDEN_IMAGES: usize = 64;
+const MAX_TOLERANCE: f32 = 0.1;
+
+/// Name of the weights in a bundle.
+pub(super) const WEIGHTS: &str = "model.safetensors";
+/// Name of the class names in a bundle, one a line.
+pub(super) const LABELS: &str = "labels.txt";
+/// Name of the golden images' logits in a bundle: a tensor `logits` of shape `[images, classes]`.
+pub(super) const GOLDEN_LOGITS: &str = "golden/logits.safetensors";
+
+/// The checked content of a `model.json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this format, 1.
+    pub schema: u32,
+    /// Name of the model, as results show it.
+    pub name: String,
+    /// The network that the weights belong to.
+    pub architecture: Architecture,
+    /// Number of classes: of logits and of labels.
+    pub classes: usize,
+    /// Size of the network's input.
+    pub input: InputSize,
+    /// How an upright image becomes that input.
+    pub preprocess: PreprocessSpec,
+    /// What turns logits into scores.
+    pub activation: Activation,
+    /// Images with known logits.
+    pub golden: GoldenSpec,
+    /// Size and digest of every other file of the bundle, by its path inside it.
+    pub files: BTreeMap<String, FileSpec>,
+}
+
+/// The networks that can be run, by the name in `model.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Architecture {
+    /// EfficientNet-Lite0, with the tensor names of the `efficientnet-lite-pytorch` package.
+    #[serde(rename = "efficientnet-lite0")]
+    EfficientNetLite0,
+}
+
+/// What turns logits into scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// One of many: the scores add up to 1.
+    Softmax,
+    /// Any of many: each score stands alone.
+    Sigmoid,
+}
+
+/// Size of the network's input in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InputSize {
+    /// Pixels a row.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+/// The training code's preprocessing: a central crop, a resize, then `(x − mean) / std` for each channel.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreprocessSpec {
+    /// Share of the short side that the crop keeps, in `(0, 1]`.
+    pub crop_fraction: f64,
+    /// Filter of the resize.
+    pub filter: Filter,
+    /// Red, green, blue, in the units of 8-bit pixels.
+    pub mean: [f32; 3],
+    /// Red, green, blue, in the units of 8-bit pixels.
+    pub std: [f32; 3],
+}
+
+/// Images with known logits.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoldenSpec {
+    /// Paths inside the bundle of images of exactly the input size, in the order of the logits' rows.
+    pub images: Vec<String>,
+    /// Largest error allowed of a logit, relative to the image's largest one.
+    pub tolerance: f32,
+}
+
+/// What a file must be.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256, 64 lower-case hexadecimal digits.
+    pub sha256: String,
+}
+
+/// A `model.json` that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Not JSON, or not these fields.
+    #[error("model.json: {0}")]
+    Unreadable(#[from] serde_json::Error),
+    /// A field holds what it must not.
+    #[error("model.json: `{field}` {problem}")]
+    Field {
+        /// Path of the field, such as `preprocess.std`.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Manifest {
+    /// Largest `model.json` that is read, in bytes.
+    pub const MAX_BYTES: u64 = 1 << 20;
+
+    /// Parses and checks the bytes of a `model.json`.
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
+        let manifest: Manifest = serde_json::from_slice(bytes)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// What [`crate::image::prepare`] needs to feed this model.
+    #[must_use]
+    pub fn preprocess(&self) -> Preprocess {
+        Preprocess {
+            width: self.input.width,
+            height: self.input.height,
+            crop_fraction: self.preprocess.crop_fraction,
+            filter: self.preprocess.filter,
+        }
+    }
+
+    fn check(&self) -> Result<(), ManifestError> {
+        let name_fits = (1..=MAX_NAME_BYTES).contains(&self.name.len()) && !self.name.contains(char::is_control);
+        require(self.schema == SCHEMA, "schema", || format!("is {}, this program reads {SCHEMA}", self.schema))?;
+        require(name_fits, "name", || format!("is not 1 to {MAX_NAME_BYTES} bytes of text"))?;
+        require((1..=MAX_CLASSES).contains(&self.classes), "classes", || format!("is not in 1 to {MAX_CLASSES}"))?;
+        for (field, side) in [("input.width", self.input.width), ("input.height", self.input.height)] {
+            require((1..=MAX_SIDE).contains(&side), field, || format!("is {side}, not in 1 to {MAX_SIDE}"))?;
+        }
+        self.check_preprocess()?;
+        for (path, file) in &self.files {
+            check_file(path, file)?;
+        }
+        self.check_golden()?;
+        for path in [WEIGHTS, LABELS, GOLDEN_LOGITS] {
+            require(self.files.contains_key(path), "files", || format!("lacks {path}"))?;
+        }
+        let known = |path: &String| {
+            [WEIGHTS, LABELS, GOLDEN_LOGITS].contains(&path.as_str()) || self.golden.images.contains(path)
+        };
+        match self.files.keys().find(|path| !known(path)) {
+            Some(path) => Err(wrong("files", format!("holds {path:?}, which nothing uses"))),
+            None => Ok(()),
+        }
+    }
+
+    fn check_preprocess(&self) -> Result<(), ManifestError> {
+        let PreprocessSpec { crop_fraction, filter: _, mean, std } = self.preprocess;
+        require(crop_fraction > 0.0 && crop_fraction <= 1.0, "preprocess.crop_fraction", || {
+            format!("is {crop_fraction}, not above 0 and at most 1")
+        })?;
+        require(mean.iter().all(|x| x.is_finite()), "preprocess.mean", || "is not finite".to_owned())?;
+        require(std.iter().all(|x| x.is_normal() && *x > 0.0), "preprocess.std", || "is not above 0".to_owned())
+    }
+
+    fn check_golden(&self) -> Result<(), ManifestError> {
+        let GoldenSpec { images, tolerance } = &self.golden;
+        require((1..=MAX_GOLDEN_IMAGES).contains(&images.len()), "golden.images", || {
+            format!("holds {} images, not 1 to {MAX_GOLDEN_IMAGES}", images.len())
+        })?;
+        require(*tolerance > 0.0 && *tolerance <= MAX_TOLERANCE, "golden.tolerance", || {
+            format!("is {tolerance}, not above 0 and at most {MAX_TOLERANCE}")
+        })?;
+        for path in images {
+            let is_image = path.starts_with("golden/") && self.files.contains_key(path);
+            require(is_image, "golden.images", || format!("names {path:?}, which is no file under golden/"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Largest file allowed under this name, in bytes.
+pub(super) fn max_bytes(path: &str) -> u64 {
+    match path {
+        WEIGHTS => 8 << 30,
+        LABELS | GOLDEN_LOGITS => 256 << 20,
+        _ => 16 << 20,
+    }
+}
+
+fn check_file(path: &str, file: &FileSpec) -> Result<(), ManifestError> {
+    let in_place = |detail: &str| format!("files.{path:?}.{detail}");
+    require(is_plain_path(path), "files", || format!("holds {path:?}: not a plain relative path"))?;
+    let limit = max_bytes(path);
+    require(file.size <= limit, &in_place("size"), || format!("is {}, the limit is {limit} bytes", file.size))?;
+    let hexadecimal = file.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    require(file.sha256.len() == 64 && hexadecimal, &in_place("sha256"), || {
+        "is not 64 lower-case hexadecimal digits".to_owned()
+    })
+}
+
+/// Nothing that could leave the bundle's directory, on any system.
+fn is_plain_path(path: &str) -> bool {
+    let plain = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && part.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
+    };
+    path.len() <= MAX_NAME_BYTES && path.split('/').all(plain)
+}
+
+fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), ManifestError> {
+    if holds { Ok(()) } else { Err(wrong(field, problem())) }
+}
+
+fn wrong(field: &str, problem: String) -> ManifestError {
+    ManifestError::Field { field: field.to_owned(), problem }
+}

@@ -1,0 +1,44 @@
+//! The networks that can be run: one file an architecture, on the layers of [`super::layers`].
+
+mod efficientnet_lite;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use self::efficientnet_lite::{EfficientNetLite, LITE0};
+use super::manifest::{Architecture, Manifest};
+use super::weights::{Weights, WeightsError};
+
+/// A network on a device.
+#[derive(Debug)]
+pub(super) enum Network<B: Backend> {
+    EfficientNetLite(EfficientNetLite<B>),
+}
+
+impl<B: Backend> Network<B> {
+    /// Takes every tensor of the weights and puts the network of the manifest on the device.
+    ///
+    /// # Errors
+    /// [`WeightsError`] names the tensor that is missing, left over or does not fit.
+    pub(super) fn load(
+        manifest: &Manifest,
+        mut weights: Weights<'_>,
+        device: &B::Device,
+    ) -> Result<Self, WeightsError> {
+        let size = [manifest.input.height as usize, manifest.input.width as usize];
+        let network = match manifest.architecture {
+            Architecture::EfficientNetLite0 => {
+                Network::EfficientNetLite(EfficientNetLite::take(&mut weights, &LITE0, manifest.classes, size, device)?)
+            }
+        };
+        weights.finish()?;
+        Ok(network)
+    }
+
+    /// Normalised pixels `[batch, 3, rows, columns]` in, logits `[batch, classes]` out.
+    pub(super) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 2> {
+        match self {
+            Network::EfficientNetLite(network) => network.forward(x),
+        }
+    }
+}
