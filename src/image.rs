@@ -136,7 +136,8 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
         let crop = resize::central_crop(width, height, preprocess.crop_fraction);
         let stored_crop = orientation::stored_crop(crop, (width, height), orientation);
         let stored_size = orientation::stored_size((preprocess.width, preprocess.height), orientation);
-        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter)?;
+        let first = orientation::upright_width(orientation);
+        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
         Ok(Prepared {
             pixels: orientation::turn(small, orientation),
             info: ImageInfo { format, width, height, orientation: orientation.to_exif(), truncated: decoded.truncated },

@@ -76,10 +76,15 @@ fn explain(error: image::ImageError, truncated: bool, limits: &Limits) -> ImageE
             found: limits.decoder_bytes.saturating_add(1),
             limit: limits.decoder_bytes,
         },
-        image::ImageError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            ImageError::Truncated(error.to_string())
-        }
-        error if truncated => ImageError::Truncated(error.to_string()),
+        error if truncated || ran_out(&error) => ImageError::Truncated(error.to_string()),
         error => ImageError::Corrupt(error.to_string()),
+    }
+}
+
+/// Some decoders say that the bytes ran out as an I/O error, the GIF one in words of its own.
+fn ran_out(error: &image::ImageError) -> bool {
+    match error {
+        image::ImageError::IoError(error) => error.kind() == ErrorKind::UnexpectedEof,
+        error => error.to_string().to_lowercase().contains("unexpected end of file"),
     }
 }

@@ -4,7 +4,7 @@ use image::metadata::Orientation;
 use image::{DynamicImage, RgbImage};
 
 use super::Pixels;
-use super::resize::Crop;
+use super::resize::{Crop, First};
 
 /// Size in pixels of the picture as people see it, from its stored size.
 pub(super) fn upright_size((width, height): (u32, u32), orientation: Orientation) -> (u32, u32) {
@@ -32,6 +32,11 @@ pub(super) fn stored_crop(crop: Crop, (width, height): (u32, u32), orientation: 
     };
     let (width, height) = stored_size((crop.width, crop.height), orientation);
     Crop { left, top, width, height }
+}
+
+/// The stored side that is the width once the picture is upright.
+pub(super) fn upright_width(orientation: Orientation) -> First {
+    if swaps_sides(orientation) { First::Height } else { First::Width }
 }
 
 /// Turns a picture upright.

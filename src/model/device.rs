@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::backend::flex::{Flex, FlexDevice};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use rayon::prelude::*;
 
 use super::layers::upload;
 use super::networks::Network;
@@ -20,8 +21,7 @@ use crate::image::Pixels;
 pub enum Device {
     /// This machine's processor.
     Cpu,
-    /// An NVIDIA GPU, by its index.
-    #[cfg(feature = "cuda")]
+    /// An NVIDIA GPU, by its index; usable with the feature `cuda`.
     Cuda(usize),
 }
 
@@ -42,35 +42,28 @@ pub enum ModelError {
 /// [`ModelError`]: weights that do not fit, or a device that does not work.
 pub fn load(bundle: &Bundle, device: Device) -> Result<Box<dyn Classifier>, ModelError> {
     match device {
-        Device::Cpu => Ok(Box::new(Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Padding::None)?)),
+        Device::Cpu => Ok(Box::new(Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Batching::Spread)?)),
         #[cfg(feature = "cuda")]
         Device::Cuda(index) => {
             cuda::check_driver()?;
-            let device = burn::backend::cuda::CudaDevice::new(index);
+            let device = burn::backend::cuda::CudaDevice { index };
             let name = format!("CUDA {index}");
-            Ok(Box::new(Engine::<burn::backend::Cuda>::load(bundle, device, name, Padding::Ladder)?))
+            Ok(Box::new(Engine::<burn::backend::Cuda>::load(bundle, device, name, Batching::Ladder)?))
         }
+        #[cfg(not(feature = "cuda"))]
+        Device::Cuda(_) => Err(ModelError::Unavailable("this program was built without the feature `cuda`".to_owned())),
     }
 }
 
-/// What is done to the number of images in a batch.
+/// How a batch becomes tensors.
 #[derive(Clone, Copy, Debug)]
-enum Padding {
-    /// Any number runs as it is.
-    None,
-    /// Filled up to a power of two: kernels are compiled and tuned for each shape, which takes seconds.
+enum Batching {
+    /// Each image its own, spread over the processor's threads. On two cores this backend ran 69 images/s at every batch
+    /// size from 2 on, against 41 at 4 and 28 at 16 as one tensor, and needs no more memory for a larger batch.
+    Spread,
+    /// One tensor, filled up to a power of two: kernels are compiled and tuned for each shape, which takes seconds.
     #[cfg(feature = "cuda")]
     Ladder,
-}
-
-impl Padding {
-    fn padded(self, images: usize) -> usize {
-        match self {
-            Padding::None => images,
-            #[cfg(feature = "cuda")]
-            Padding::Ladder => images.next_power_of_two(),
-        }
-    }
 }
 
 struct Engine<B: Backend> {
@@ -84,11 +77,11 @@ struct Engine<B: Backend> {
     height: usize,
     width: usize,
     classes: usize,
-    padding: Padding,
+    batching: Batching,
 }
 
 impl<B: Backend> Engine<B> {
-    fn load(bundle: &Bundle, device: B::Device, name: String, padding: Padding) -> Result<Self, ModelError> {
+    fn load(bundle: &Bundle, device: B::Device, name: String, batching: Batching) -> Result<Self, ModelError> {
         let manifest = bundle.manifest();
         let weights = Weights::parse(bundle.weights())?;
         let build = || -> Result<Self, ModelError> {
@@ -101,11 +94,16 @@ impl<B: Backend> Engine<B> {
                 height: manifest.input.height as usize,
                 width: manifest.input.width as usize,
                 classes: manifest.classes,
-                padding,
+                batching,
             })
         };
         catch_unwind(AssertUnwindSafe(build))
             .unwrap_or_else(|panic| Err(ModelError::Unavailable(panic_message(panic.as_ref()))))
+    }
+
+    fn takes(&self, image: &Pixels) -> bool {
+        let bytes = self.height * self.width * 3;
+        (image.height, image.width, image.rgb.len()) == (self.height, self.width, bytes)
     }
 
     /// Runs the network on `images × height × width × 3` bytes.
@@ -121,18 +119,26 @@ impl<B: Backend> Engine<B> {
 
 impl<B: Backend> Classifier for Engine<B> {
     fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError> {
-        let padded = self.padding.padded(images.len());
-        let bytes = self.height * self.width * 3;
-        let mut rgb = Vec::with_capacity(padded * bytes);
-        for image in images {
-            if (image.height, image.width, image.rgb.len()) != (self.height, self.width, bytes) {
-                let problem = format!("an image of {} × {} pixels was given", image.width, image.height);
-                return Err(DeviceError::Failed(problem));
-            }
-            rgb.extend_from_slice(&image.rgb);
+        if let Some(odd) = images.iter().find(|image| !self.takes(image)) {
+            return Err(DeviceError::Failed(format!("an image of {} × {} pixels was given", odd.width, odd.height)));
         }
-        rgb.resize(padded * bytes, 0);
-        let logits = catch_unwind(AssertUnwindSafe(|| self.forward(padded, rgb)))
+        let run = || match self.batching {
+            Batching::Spread => {
+                let answers: Result<Vec<_>, _> =
+                    images.par_iter().map(|image| self.forward(1, image.rgb.clone())).collect();
+                answers.map(|answers| answers.concat())
+            }
+            #[cfg(feature = "cuda")]
+            Batching::Ladder => {
+                let bytes = self.height * self.width * 3;
+                let padded = images.len().next_power_of_two();
+                let mut rgb = Vec::with_capacity(padded * bytes);
+                images.iter().for_each(|image| rgb.extend_from_slice(&image.rgb));
+                rgb.resize(padded * bytes, 0);
+                self.forward(padded, rgb)
+            }
+        };
+        let logits = catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| Err(panic_message(panic.as_ref())))
             .map_err(classify_failure)?;
         Ok(logits.chunks_exact(self.classes).take(images.len()).map(<[f32]>::to_vec).collect())

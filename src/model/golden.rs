@@ -66,8 +66,7 @@ pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenR
         let allowed = bundle.manifest().golden.tolerance * largest;
         for (index, (&expected, &found)) in golden.logits.iter().zip(answer).enumerate() {
             let error = (found - expected).abs();
-            // Written so that NaN fails.
-            if !(error <= allowed) {
+            if error.is_nan() || error > allowed {
                 return Err(GoldenError::Mismatch { image: golden.name.clone(), index, expected, found, allowed });
             }
             max_error = max_error.max(error / largest);

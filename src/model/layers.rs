@@ -11,7 +11,7 @@ use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{DType, Tensor, TensorData};
 
-use super::weights::{Weights, WeightsError};
+use super::weights::{Weights, WeightsError, check_finite};
 
 /// A square convolution without bias, followed by batch norm.
 #[derive(Clone, Copy, Debug)]
@@ -71,13 +71,9 @@ impl FoldedConv {
         let name = format!("{conv}.weight");
         let dims = [output, input / groups, side, side];
         let mut kernel = weights.take(&name, &dims)?;
-        let mut bias = fold_batch_norm(weights, norm, &mut kernel, output, epsilon)?;
-        for (index, value) in kernel.iter().chain(&bias).enumerate() {
-            if !value.is_finite() {
-                return Err(WeightsError::Value { name, index, value: *value });
-            }
-        }
-        bias.shrink_to_fit();
+        let bias = fold_batch_norm(weights, norm, &mut kernel, output, epsilon)?;
+        check_finite(&name, &kernel)?;
+        check_finite(&format!("{norm}.bias"), &bias)?;
         let rows = SamePadding::new(size[0], side, stride);
         let columns = SamePadding::new(size[1], side, stride);
         Ok(FoldedConv {

@@ -95,9 +95,7 @@ impl<'a> Weights<'a> {
             }
             other => return Err(WeightsError::Type { name: name.to_owned(), found: format!("{other:?}") }),
         };
-        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-            return Err(WeightsError::Value { name: name.to_owned(), index, value: values[index] });
-        }
+        check_finite(name, &values)?;
         self.unused.remove(name);
         Ok(values)
     }
@@ -114,5 +112,13 @@ impl<'a> Weights<'a> {
             count: self.unused.len(),
             listed: self.unused.into_iter().take(MAX_LISTED).collect(),
         })
+    }
+}
+
+/// Refuses values that are infinite or no number.
+pub(super) fn check_finite(name: &str, values: &[f32]) -> Result<(), WeightsError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(WeightsError::Value { name: name.to_owned(), index, value: values[index] }),
+        None => Ok(()),
     }
 }
