@@ -16,6 +16,8 @@ mod sniff;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::event::FailureCode;
+
 pub use limits::Limits;
 pub use sniff::Format;
 
@@ -112,13 +114,13 @@ pub enum ImageError {
 impl ImageError {
     /// The code that a failed result carries, from the closed list of `docs/results.md`.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> FailureCode {
         match self {
-            ImageError::NotAnImage => "not_an_image",
-            ImageError::UnsupportedFormat { .. } => "unsupported_format",
-            ImageError::TooManyPixels { .. } => "too_many_pixels",
-            ImageError::Truncated(_) => "truncated_image",
-            ImageError::Corrupt(_) => "corrupt_image",
+            ImageError::NotAnImage => FailureCode::NotAnImage,
+            ImageError::UnsupportedFormat { .. } => FailureCode::UnsupportedFormat,
+            ImageError::TooManyPixels { .. } => FailureCode::TooManyPixels,
+            ImageError::Truncated(_) => FailureCode::TruncatedImage,
+            ImageError::Corrupt(_) => FailureCode::CorruptImage,
         }
     }
 }

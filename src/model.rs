@@ -15,7 +15,7 @@ mod networks;
 mod weights;
 
 pub use bundle::{Bundle, BundleError};
-pub use device::{Device, ModelError, load};
+pub use device::{Device, ModelError, UnknownDevice, load};
 pub use manifest::{Activation, Architecture, Manifest, ManifestError};
 pub use weights::{Weights, WeightsError};
 

@@ -8,6 +8,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{EventKind, ObjectId};
+use crate::image;
+use crate::model::labels;
 
 /// The outcome of one object: its labels, or why it has none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -247,6 +249,20 @@ impl FailureCode {
             Self::TruncatedImage => "truncated_image",
             Self::CorruptImage => "corrupt_image",
         }
+    }
+}
+
+impl From<image::ImageInfo> for ImageInfo {
+    fn from(info: image::ImageInfo) -> Self {
+        let image::ImageInfo { format, width, height, orientation, truncated } = info;
+        Self { format: format.to_string(), width, height, orientation, truncated }
+    }
+}
+
+impl From<labels::Label> for Label {
+    fn from(label: labels::Label) -> Self {
+        let labels::Label { name, index, score } = label;
+        Self { name, index: u32::try_from(index).unwrap_or(u32::MAX), score }
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`DeviceError`]. Never the library's default device: it would be another one on another machine.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 
 use burn::backend::flex::{Flex, FlexDevice};
 use burn::tensor::backend::Backend;
@@ -24,6 +25,25 @@ pub enum Device {
     /// An NVIDIA GPU, by its index; usable with the feature `cuda`.
     Cuda(usize),
 }
+
+impl FromStr for Device {
+    type Err = UnknownDevice;
+
+    /// `cpu`, `cuda` (the first GPU) or `cuda:INDEX`.
+    fn from_str(text: &str) -> Result<Self, UnknownDevice> {
+        match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:").and_then(|index| index.parse().ok()).map(Self::Cuda),
+        }
+        .ok_or_else(|| UnknownDevice(text.to_owned()))
+    }
+}
+
+/// No name of a device.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no device: there are cpu, cuda and cuda:INDEX")]
+pub struct UnknownDevice(String);
 
 /// A model that could not be put on a device.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,5 @@
 //! The in-process Pub/Sub, through Google's own clients over loopback.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
-
 use std::time::{Duration, Instant};
 
 use google_cloud_auth::credentials::{Credentials, anonymous};

@@ -1,7 +1,5 @@
 //! The in-process Cloud Storage, through Google's own client over loopback, and over plain HTTP where it has no call.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
-
 use std::time::{Duration, Instant};
 
 use google_cloud_auth::credentials::anonymous;

@@ -1,5 +1,5 @@
 //! The built-in model against its PyTorch reference, and bundles that must not be used.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests fail them; figures are worth a look")]
+#![allow(clippy::print_stdout, reason = "figures are worth a look")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
