@@ -2,9 +2,15 @@
 //!
 //! Modules in the order data flows.
 
+pub mod app;
+pub mod clients;
+pub mod config;
 pub mod event;
 pub mod image;
+pub mod metrics;
 pub mod model;
+pub mod pipeline;
+pub mod telemetry;
 
 #[cfg(feature = "local")]
 pub mod local;

@@ -1,7 +1,14 @@
 //! The behaviour of Stoker, over real sockets on loopback.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy's own exception leaves out helper functions")]
+
+mod cli;
+mod emulators;
 mod events;
 mod images;
 mod local_pubsub;
 mod local_storage;
 mod models;
+mod pipeline;
+mod scenarios;
+mod world;

@@ -1,0 +1,109 @@
+//! The worker, put together: model loaded and proven, clients built, pipeline run until told to stop.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::clients::{ConnectError, Connector};
+use crate::config::{ModelConfig, RunConfig};
+use crate::metrics::Metrics;
+use crate::model::golden::{self, GoldenError};
+use crate::model::{self, Bundle, BundleError, Classifier, ModelError};
+use crate::pipeline::{self, Ended, Fatal, Parts};
+
+/// Why the worker could not start, or why it gave up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppError {
+    /// No credentials, or an unusable endpoint.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The model could not be loaded, or computes wrong on this device.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The pipeline gave up.
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
+}
+
+/// Why there is no model to work with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The bundle is not usable.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The device does not take the model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The device computes something else than the bundle's golden logits.
+    #[error(transparent)]
+    Golden(#[from] GoldenError),
+    /// The loading thread panicked.
+    #[error("loading the model panicked: {0}")]
+    Panicked(#[from] tokio::task::JoinError),
+}
+
+/// A model on its device, golden images passed.
+pub struct Loaded {
+    /// What the model is and how its input and output are read.
+    pub bundle: Arc<Bundle>,
+    /// The model.
+    pub classifier: Box<dyn Classifier>,
+}
+
+/// Runs the worker until `stop` is cancelled and what it holds is finished or returned.
+///
+/// # Errors
+/// It could not start, or something made further work wrong or pointless. Every message is back with Pub/Sub.
+pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationToken) -> Result<Ended, AppError> {
+    let connector = Connector::new(config.services.clone()).await?;
+    let model = load(&config.model).await?;
+    let parts = Parts {
+        subscriber: connector.subscriber().await?,
+        publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
+        storage: connector.storage().await?,
+        model,
+    };
+    tracing::info!(subscription = config.subscription, results_topic = config.results_topic, "pulling");
+    let ended = pipeline::run(parts, config, metrics.clone(), stop).await;
+    let counts = metrics.snapshot();
+    let (labeled, failed, acked) = (counts.labeled, counts.failed_total(), counts.acked);
+    match &ended {
+        Ok(Ended::Drained) => tracing::info!(labeled, failed, acked, "drained"),
+        Ok(Ended::Returned) => {
+            tracing::warn!(labeled, failed, acked, "the grace ran out; the rest is back with Pub/Sub")
+        }
+        Err(error) => tracing::error!(labeled, failed, acked, %error, "gave up; what was held is back with Pub/Sub"),
+    }
+    Ok(ended?)
+}
+
+/// Loads the model and runs its golden images, off the async runtime.
+///
+/// # Errors
+/// The bundle is unusable, the device does not take it, or it computes something else than the golden logits.
+pub async fn load(config: &ModelConfig) -> Result<Loaded, LoadError> {
+    let config = config.clone();
+    tokio::task::spawn_blocking(move || {
+        let started = Instant::now();
+        let bundle = match &config.bundle {
+            Some(dir) => Bundle::open(dir)?,
+            None => Bundle::builtin()?,
+        };
+        let mut classifier = model::load(&bundle, config.device)?;
+        let report = golden::check(&mut *classifier, &bundle)?;
+        tracing::info!(
+            model = bundle.manifest().name,
+            digest = bundle.digest(),
+            device = classifier.device(),
+            golden_images = report.images,
+            max_error = report.max_error,
+            ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "model loaded"
+        );
+        Ok(Loaded { bundle: Arc::new(bundle), classifier })
+    })
+    .await?
+}

@@ -1,0 +1,104 @@
+//! The commands, one file each, and the exit code that each kind of end gives.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use stoker::app::AppError;
+use stoker::config::ConfigError;
+use stoker::telemetry::LogFormat;
+
+#[cfg(feature = "local")]
+mod demo;
+mod explain;
+mod label;
+mod output;
+mod run;
+mod runtime;
+mod source;
+mod table;
+
+/// Labels uploaded images: events from Pub/Sub, objects from Cloud Storage, a Burn vision model, results to Pub/Sub.
+#[derive(Debug, Parser)]
+#[command(version, about, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// Log format
+    #[arg(long, env = "STOKER_LOG_FORMAT", value_enum, default_value = "auto", global = true, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// Log level, or a list of target=level; default info for run, warn for the others
+    #[arg(long, env = "STOKER_LOG", global = true, value_name = "FILTER")]
+    log: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[cfg(feature = "local")]
+    Demo(demo::Demo),
+    Run(run::Run),
+    Label(label::Label),
+    Explain(explain::Explain),
+}
+
+impl Cli {
+    /// Commands for people print their own output; the worker's output is its log.
+    pub(crate) fn log_filter(&self) -> &str {
+        match (&self.log, &self.command) {
+            (Some(filter), _) => filter,
+            (None, Command::Run(_)) => "info",
+            (None, _) => "warn",
+        }
+    }
+}
+
+/// How the process ends. The numbers are documented in the README and never change meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// All done; for `run`: stopped as told, with everything finished.
+    Done = 0,
+    /// Something failed that is none of the below; for `label` and `demo`: an image has no labels.
+    Failed = 1,
+    /// Wrong arguments or settings.
+    Usage = 2,
+    /// No usable credentials, or a client could not be built.
+    Connect = 3,
+    /// The model could not be loaded, or gave wrong numbers on this device.
+    Model = 4,
+    /// The worker gave up while running; what it held is back with Pub/Sub.
+    Fatal = 5,
+    /// Stopped as told, but the grace ran out; what was left is back with Pub/Sub.
+    Returned = 6,
+    /// A second signal ended it at once.
+    Aborted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Prints an error and what caused it, and gives its exit code.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    exit_of(error).into()
+}
+
+/// Prints a mistake in the arguments that clap cannot know.
+pub(crate) fn usage_error(message: &str) -> ExitCode {
+    eprintln!("error: {message}");
+    Exit::Usage.into()
+}
+
+fn exit_of(error: &anyhow::Error) -> Exit {
+    if error.is::<ConfigError>() {
+        return Exit::Usage;
+    }
+    match error.downcast_ref::<AppError>() {
+        Some(AppError::Connect(_)) => Exit::Connect,
+        Some(AppError::Load(_)) => Exit::Model,
+        Some(AppError::Fatal(_)) => Exit::Fatal,
+        Some(_) | None => Exit::Failed,
+    }
+}

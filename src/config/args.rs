@@ -1,0 +1,186 @@
+//! The arguments as people type them. Values stay text, so that `check` can report every mistake at once.
+
+use clap::{Args, Parser};
+
+/// Arguments of `stoker run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub(super) services: ServiceArgs,
+    /// Subscription with the upload events: a full name, or an id in --project
+    #[arg(long, env = "STOKER_SUBSCRIPTION", value_name = "NAME", help_heading = "Google Cloud")]
+    pub(super) subscription: Option<String>,
+    /// Topic that takes the results: a full name, or an id in --project
+    #[arg(long, env = "STOKER_RESULTS_TOPIC", value_name = "NAME", help_heading = "Google Cloud")]
+    pub(super) results_topic: Option<String>,
+    /// Project of subscription and topic given by id (else GOOGLE_CLOUD_PROJECT)
+    #[arg(long, env = "STOKER_PROJECT", value_name = "ID", help_heading = "Google Cloud")]
+    pub(super) project: Option<String>,
+    #[arg(long, env = "GOOGLE_CLOUD_PROJECT", hide = true)]
+    pub(super) google_cloud_project: Option<String>,
+
+    #[command(flatten)]
+    pub(super) filters: FilterArgs,
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) image: ImageArgs,
+
+    /// Messages leased at a time
+    #[arg(long, env = "STOKER_MAX_OUTSTANDING", default_value = "128", value_name = "N", help_heading = "Pipeline")]
+    pub(super) max_outstanding: String,
+    /// How far ahead a lease is extended, 10s to 10m
+    #[arg(long, env = "STOKER_LEASE_EXTENSION", default_value = "60s", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) lease_extension: String,
+    /// A message held longer than this goes back to Pub/Sub
+    #[arg(long, env = "STOKER_MAX_LEASE", default_value = "10m", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) max_lease: String,
+    #[command(flatten)]
+    pub(super) fetch: FetchArgs,
+    /// Threads that decode; 0 is one a core
+    #[arg(long, env = "STOKER_DECODE_THREADS", default_value = "0", value_name = "N", help_heading = "Pipeline")]
+    pub(super) decode_threads: String,
+    /// Deadline of one result's publish, retries included
+    #[arg(long, env = "STOKER_PUBLISH_TIMEOUT", default_value = "30s", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) publish_timeout: String,
+    /// How long a stop may take; Cloud Run kills after 10s
+    #[arg(long, env = "STOKER_GRACE", default_value = "8s", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) grace: String,
+    /// Name of this worker in its results (else HOSTNAME)
+    #[arg(long, env = "STOKER_INSTANCE", value_name = "NAME", help_heading = "Pipeline")]
+    pub(super) instance: Option<String>,
+    #[arg(long, env = "HOSTNAME", hide = true)]
+    pub(super) hostname: Option<String>,
+}
+
+/// Which uploads are labelled.
+#[derive(Args, Clone, Debug)]
+pub struct FilterArgs {
+    /// Storage events that are uploads, comma-separated: finalize, metadata_update
+    #[arg(long, env = "STOKER_EVENT_TYPES", default_value = "finalize", value_name = "LIST", help_heading = "Filters")]
+    pub(super) event_types: String,
+    /// Label only objects whose name begins with one of these, comma-separated
+    #[arg(long, env = "STOKER_NAME_PREFIXES", default_value = "", value_name = "LIST", help_heading = "Filters")]
+    pub(super) name_prefixes: String,
+    /// Label only objects whose name ends with one of these, comma-separated
+    #[arg(long, env = "STOKER_NAME_SUFFIXES", default_value = "", value_name = "LIST", help_heading = "Filters")]
+    pub(super) name_suffixes: String,
+    /// Label only objects declared as one of these types, comma-separated; image/* is a family
+    #[arg(long, env = "STOKER_CONTENT_TYPES", default_value = "", value_name = "LIST", help_heading = "Filters")]
+    pub(super) content_types: String,
+}
+
+/// Where Google's services are.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServiceArgs {
+    /// Pub/Sub endpoint instead of Google's; http:// means an emulator, reached without credentials
+    #[arg(long, env = "STOKER_PUBSUB_ENDPOINT", value_name = "URL", help_heading = "Google Cloud")]
+    pub(super) pubsub_endpoint: Option<String>,
+    #[arg(long, env = "PUBSUB_EMULATOR_HOST", hide = true)]
+    pub(super) pubsub_emulator_host: Option<String>,
+    /// Cloud Storage endpoint instead of Google's; http:// means an emulator, reached without credentials
+    #[arg(long, env = "STOKER_STORAGE_ENDPOINT", value_name = "URL", help_heading = "Google Cloud")]
+    pub(super) storage_endpoint: Option<String>,
+    #[arg(long, env = "STORAGE_EMULATOR_HOST", hide = true)]
+    pub(super) storage_emulator_host: Option<String>,
+}
+
+/// Which model runs where.
+#[derive(Args, Clone, Debug)]
+pub struct ModelArgs {
+    /// Model bundle: a directory, or "builtin" for the compiled-in EfficientNet-Lite0
+    #[arg(long, env = "STOKER_MODEL", default_value = "builtin", value_name = "DIR", help_heading = "Model")]
+    pub(super) model: String,
+    /// Device: cpu, cuda or cuda:INDEX
+    #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
+    pub(super) device: String,
+    /// Labels an image, at most
+    #[arg(long, env = "STOKER_TOP_K", default_value = "5", value_name = "N", help_heading = "Model")]
+    pub(super) top_k: String,
+    /// Images in one batch, at most
+    #[arg(long, env = "STOKER_MAX_BATCH", default_value = "8", value_name = "N", help_heading = "Model")]
+    pub(super) max_batch: String,
+    /// Leave out labels below this score, 0 to 1
+    #[arg(long, env = "STOKER_MIN_SCORE", default_value = "0", value_name = "SCORE", help_heading = "Model")]
+    pub(super) min_score: String,
+}
+
+/// What an image may cost.
+#[derive(Args, Clone, Debug)]
+pub struct ImageArgs {
+    /// Most pixels an image may have
+    #[arg(long, env = "STOKER_MAX_PIXELS", default_value = "100000000", value_name = "N", help_heading = "Images")]
+    pub(super) max_pixels: String,
+    /// Longest side an image may have, in pixels
+    #[arg(long, env = "STOKER_MAX_SIDE", default_value = "65535", value_name = "N", help_heading = "Images")]
+    pub(super) max_side: String,
+    /// Memory one decoder may take
+    #[arg(long, env = "STOKER_DECODE_MEMORY", default_value = "512MiB", value_name = "BYTES", help_heading = "Images")]
+    pub(super) decode_memory: String,
+}
+
+/// How objects are read.
+#[derive(Args, Clone, Debug)]
+pub struct FetchArgs {
+    /// Objects read at a time
+    #[arg(long, env = "STOKER_FETCH_CONCURRENCY", default_value = "16", value_name = "N", help_heading = "Reading")]
+    pub(super) fetch_concurrency: String,
+    /// Deadline of one object's read, retries included
+    #[arg(long, env = "STOKER_FETCH_TIMEOUT", default_value = "30s", value_name = "TIME", help_heading = "Reading")]
+    pub(super) fetch_timeout: String,
+    /// Object bytes held at a time, over all reads
+    #[arg(long, env = "STOKER_FETCH_BUDGET", default_value = "256MiB", value_name = "BYTES", help_heading = "Reading")]
+    pub(super) fetch_budget: String,
+    /// Largest object that is read, stored or unzipped
+    #[arg(
+        long,
+        env = "STOKER_MAX_OBJECT_BYTES",
+        default_value = "64MiB",
+        value_name = "BYTES",
+        help_heading = "Reading"
+    )]
+    pub(super) max_object_bytes: String,
+    /// Project billed for reads from requester-pays buckets
+    #[arg(long, env = "STOKER_QUOTA_PROJECT", value_name = "ID", help_heading = "Reading")]
+    pub(super) quota_project: Option<String>,
+}
+
+/// Arguments of `stoker label` that are settings.
+#[derive(Args, Clone, Debug)]
+pub struct LabelArgs {
+    #[command(flatten)]
+    pub(super) services: ServiceArgs,
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) fetch: FetchArgs,
+    #[command(flatten)]
+    pub(super) image: ImageArgs,
+}
+
+/// Clap reads arguments through a parser of its own; this one holds nothing else.
+#[derive(Parser)]
+#[command(args_override_self = true)]
+struct Bare {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+impl RunArgs {
+    /// The arguments as if these flags had been typed, with `STOKER_…` variables and defaults for the rest. Of a flag
+    /// given twice the last one counts.
+    ///
+    /// # Errors
+    /// Clap's own, which names the flag.
+    pub fn from_flags<'a>(flags: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, clap::Error> {
+        let words = flags.into_iter().flat_map(|(flag, value)| [flag, value]);
+        Ok(Bare::try_parse_from(std::iter::once("stoker").chain(words))?.run)
+    }
+
+    /// The same, with model, reads and images from `label`.
+    #[must_use]
+    pub fn with_label(self, label: &LabelArgs) -> Self {
+        let LabelArgs { model, fetch, image, .. } = label.clone();
+        Self { model, fetch, image, ..self }
+    }
+}

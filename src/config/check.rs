@@ -1,0 +1,252 @@
+//! Arguments → settings: every value read, every rule between settings in one place.
+
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use super::args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+use super::problems::Problems;
+use super::{ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RunConfig, ServiceConfig};
+use crate::event::{EventType, Filters};
+use crate::image::Limits;
+use crate::model::Device;
+
+impl RunArgs {
+    /// Reads every argument and checks them against each other.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self) -> Result<RunConfig, ConfigError> {
+        let mut problems = Problems::default();
+        let config = RunConfig {
+            services: self.services.read(&mut problems),
+            subscription: self.resource(&mut problems, "--subscription", self.subscription.as_deref(), "subscriptions"),
+            results_topic: self.resource(&mut problems, "--results-topic", self.results_topic.as_deref(), "topics"),
+            filters: self.filters.read(&mut problems),
+            model: self.model.read(&mut problems),
+            pipeline: self.pipeline(&mut problems),
+            limits: self.image.read(&mut problems),
+            instance: [&self.instance, &self.hostname].into_iter().flatten().next().cloned().unwrap_or_default(),
+        };
+        cross_check(&config.pipeline, &mut problems);
+        problems.finish(config)
+    }
+
+    fn resource(&self, problems: &mut Problems, flag: &str, name: Option<&str>, kind: &str) -> String {
+        let example = format!("projects/PROJECT/{kind}/ID");
+        let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else {
+            problems.add(format!("{flag} is missing: give {example}, or an ID and --project"));
+            return example;
+        };
+        if let [first, project, middle, id] = name.split('/').collect::<Vec<_>>()[..] {
+            problems.ensure(first == "projects" && middle == kind && !project.is_empty() && !id.is_empty(), || {
+                format!("{flag} takes {example} or an ID, not {name:?}")
+            });
+            return name.to_owned();
+        }
+        problems.ensure(!name.contains('/'), || format!("{flag} takes {example} or an ID, not {name:?}"));
+        match [&self.project, &self.google_cloud_project].into_iter().flatten().next() {
+            Some(project) => format!("projects/{project}/{kind}/{name}"),
+            None => {
+                problems.add(format!("{flag} {name:?} is an ID: give --project as well, or {example}"));
+                example
+            }
+        }
+    }
+
+    fn pipeline(&self, problems: &mut Problems) -> PipelineConfig {
+        let cores = available_parallelism().map_or(1, usize::from);
+        let decode_threads = problems.number("--decode-threads", &self.decode_threads, 0..=1024);
+        PipelineConfig {
+            max_outstanding: problems.number("--max-outstanding", &self.max_outstanding, 1..=10_000),
+            lease_extension: problems.duration("--lease-extension", &self.lease_extension),
+            max_lease: problems.duration("--max-lease", &self.max_lease),
+            fetch: self.fetch.read(problems),
+            decode_threads: if decode_threads == 0 { cores } else { decode_threads },
+            max_batch: self.model.max_batch(problems),
+            publish_timeout: problems.duration("--publish-timeout", &self.publish_timeout),
+            grace: problems.duration("--grace", &self.grace),
+        }
+    }
+}
+
+impl FilterArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self) -> Result<Filters, ConfigError> {
+        let mut problems = Problems::default();
+        let filters = self.read(&mut problems);
+        problems.finish(filters)
+    }
+
+    fn read(&self, problems: &mut Problems) -> Filters {
+        let event_types = Problems::list(&self.event_types)
+            .iter()
+            .filter_map(|text| match text.parse() {
+                Ok(kind @ (EventType::Finalize | EventType::MetadataUpdate)) => Some(kind),
+                _ => {
+                    problems.add(format!("--event-types takes finalize and metadata_update, not {text:?}"));
+                    None
+                }
+            })
+            .collect::<Vec<_>>();
+        problems.ensure(!self.event_types.trim().is_empty(), || "--event-types is empty: no event would count".into());
+        Filters {
+            event_types,
+            name_prefixes: Problems::list(&self.name_prefixes),
+            name_suffixes: Problems::list(&self.name_suffixes),
+            content_types: Problems::list(&self.content_types),
+        }
+    }
+}
+
+/// The rules that tie settings to each other.
+fn cross_check(it: &PipelineConfig, problems: &mut Problems) {
+    let PipelineConfig { max_batch, max_outstanding, .. } = *it;
+    problems.ensure(max_batch <= max_outstanding, || {
+        format!("--max-batch {max_batch} is over --max-outstanding {max_outstanding}: such a batch could never fill")
+    });
+    let (shortest, longest) = (Duration::from_secs(10), Duration::from_secs(600));
+    problems.ensure((shortest..=longest).contains(&it.lease_extension), || {
+        format!("--lease-extension takes 10s to 10m, not {:?}", it.lease_extension)
+    });
+    let work = it.fetch.timeout + it.publish_timeout;
+    problems.ensure(work < it.max_lease, || {
+        format!(
+            "--fetch-timeout and --publish-timeout together ({work:?}) must be under --max-lease ({:?})",
+            it.max_lease
+        )
+    });
+    problems.ensure(it.grace < it.max_lease, || {
+        format!("--grace ({:?}) must be under --max-lease ({:?})", it.grace, it.max_lease)
+    });
+}
+
+impl ServiceArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self) -> Result<ServiceConfig, ConfigError> {
+        let mut problems = Problems::default();
+        let config = self.read(&mut problems);
+        problems.finish(config)
+    }
+
+    fn read(&self, problems: &mut Problems) -> ServiceConfig {
+        ServiceConfig {
+            pubsub_endpoint: endpoint(
+                problems,
+                ("--pubsub-endpoint", self.pubsub_endpoint.as_deref()),
+                ("PUBSUB_EMULATOR_HOST", self.pubsub_emulator_host.as_deref()),
+            ),
+            storage_endpoint: endpoint(
+                problems,
+                ("--storage-endpoint", self.storage_endpoint.as_deref()),
+                ("STORAGE_EMULATOR_HOST", self.storage_emulator_host.as_deref()),
+            ),
+        }
+    }
+}
+
+/// The endpoint as an URL. Emulator variables come as `HOST:PORT` or as an URL; the flag wins over them.
+fn endpoint(
+    problems: &mut Problems,
+    (flag, given): (&str, Option<&str>),
+    (variable, emulator): (&str, Option<&str>),
+) -> Option<String> {
+    let (name, text) = match (given, emulator) {
+        (Some(text), _) => (flag, text.trim().to_owned()),
+        (None, Some(text)) if text.contains("://") => (variable, text.trim().to_owned()),
+        (None, Some(text)) if !text.trim().is_empty() => (variable, format!("http://{}", text.trim())),
+        _ => return None,
+    };
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    problems.ensure(rest.is_some_and(|host| !host.trim_end_matches('/').is_empty()), || {
+        format!("{name} takes an URL such as http://localhost:8085, not {text:?}")
+    });
+    Some(text.trim_end_matches('/').to_owned())
+}
+
+impl ModelArgs {
+    fn max_batch(&self, problems: &mut Problems) -> usize {
+        problems.number("--max-batch", &self.max_batch, 1..=1024)
+    }
+
+    fn read(&self, problems: &mut Problems) -> ModelConfig {
+        let device = self.device.parse().unwrap_or_else(|error| {
+            problems.add(format!("--device: {error}"));
+            Device::Cpu
+        });
+        let bundle = match self.model.trim() {
+            "builtin" => None,
+            path => {
+                problems.ensure(!path.starts_with("gs://"), || {
+                    format!("--model takes a directory or builtin; copy {path} to a directory first")
+                });
+                Some(PathBuf::from(path))
+            }
+        };
+        ModelConfig {
+            bundle,
+            device,
+            top_k: problems.number("--top-k", &self.top_k, 1..=100),
+            min_score: problems.number("--min-score", &self.min_score, 0.0..=1.0),
+        }
+    }
+}
+
+impl FetchArgs {
+    fn read(&self, problems: &mut Problems) -> FetchConfig {
+        let config = FetchConfig {
+            concurrency: problems.number("--fetch-concurrency", &self.fetch_concurrency, 1..=1024),
+            timeout: problems.duration("--fetch-timeout", &self.fetch_timeout),
+            max_object_bytes: problems.bytes("--max-object-bytes", &self.max_object_bytes),
+            budget_bytes: problems.bytes("--fetch-budget", &self.fetch_budget),
+            quota_project: self.quota_project.clone(),
+        };
+        let FetchConfig { max_object_bytes, budget_bytes, .. } = config;
+        problems.ensure(max_object_bytes <= budget_bytes, || {
+            format!(
+                "--max-object-bytes ({}) is over --fetch-budget ({}): such an object could never be read",
+                ByteSize(max_object_bytes),
+                ByteSize(budget_bytes)
+            )
+        });
+        config
+    }
+}
+
+impl ImageArgs {
+    fn read(&self, problems: &mut Problems) -> Limits {
+        let max_side = problems.number("--max-side", &self.max_side, 1..=65_535);
+        Limits {
+            width: max_side,
+            height: max_side,
+            pixels: problems.number("--max-pixels", &self.max_pixels, 1..=4_000_000_000),
+            decoder_bytes: problems.bytes("--decode-memory", &self.decode_memory),
+        }
+    }
+}
+
+impl LabelArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self) -> Result<LabelConfig, ConfigError> {
+        let mut problems = Problems::default();
+        let config = LabelConfig {
+            services: self.services.read(&mut problems),
+            model: self.model.read(&mut problems),
+            fetch: self.fetch.read(&mut problems),
+            limits: self.image.read(&mut problems),
+            max_batch: self.model.max_batch(&mut problems),
+        };
+        problems.finish(config)
+    }
+}

@@ -1,0 +1,194 @@
+//! Messages in, uploads out: pulls the stream, reads each event, skips what is no upload, and joins redeliveries.
+//!
+//! The only hop that knows about stopping. `MessageStream::next` is never cancelled: a cancelled call leaves a dead
+//! stream behind whose messages are lost until their lease ends. So one loop does nothing but call it, and a stop goes
+//! through the client's shutdown token.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backoff::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use google_cloud_pubsub::client::Subscriber;
+use google_cloud_pubsub::model::Message;
+use google_cloud_pubsub::subscriber::handler::Handler;
+use google_cloud_pubsub::subscriber::{MessageStream, ShutdownBehavior};
+use tokio::sync::mpsc::Sender;
+use tokio_util::sync::CancellationToken;
+
+use super::error::{Fatal, StreamEnd};
+use super::inflight::{Admission, Registry};
+use super::job::{EventFacts, Facts, Job, Outcome, Receipt, Spent};
+use crate::config::RunConfig;
+use crate::event::{self, FailureCode, Filters, Reading, Upload};
+use crate::metrics::Metrics;
+
+/// Pulls a subscription until told to stop.
+pub(super) struct Intake {
+    subscriber: Subscriber,
+    subscription: String,
+    filters: Filters,
+    max_outstanding: usize,
+    lease_extension: Duration,
+    max_lease: Duration,
+    in_flight: Registry,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+}
+
+/// One stream read to its end.
+struct Pulled {
+    outputs: Outputs,
+    messages: u64,
+    end: StreamEnd,
+}
+
+/// Where intake sends what it makes of a message.
+struct Outputs {
+    uploads: Sender<Job<()>>,
+    outcomes: Sender<Job<Outcome>>,
+}
+
+impl Intake {
+    pub(super) fn new(
+        subscriber: Subscriber,
+        config: &RunConfig,
+        metrics: Arc<Metrics>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            subscriber,
+            subscription: config.subscription.clone(),
+            filters: config.filters.clone(),
+            max_outstanding: config.pipeline.max_outstanding,
+            lease_extension: config.pipeline.lease_extension,
+            max_lease: config.pipeline.max_lease,
+            in_flight: Registry::new(),
+            metrics,
+            stop,
+        }
+    }
+
+    /// Pulls until stopped; then waits until every message it gave out is settled and Pub/Sub knows.
+    ///
+    /// A stream that ends is opened again, with growing pauses; one that keeps failing is [`Fatal::Stream`].
+    pub(super) async fn run(self, uploads: Sender<Job<()>>, outcomes: Sender<Job<Outcome>>) -> Result<(), Fatal> {
+        let mut outputs = Outputs { uploads, outcomes };
+        let mut pauses = pauses();
+        loop {
+            let stream = self.open();
+            let shutdown = stream.shutdown_token();
+            let pull = self.pull(stream, outputs);
+            tokio::pin!(pull);
+            let pulled = tokio::select! {
+                pulled = &mut pull => pulled,
+                () = self.stop.cancelled() => {
+                    // The hops end when the outputs close, and the client's shutdown when they have settled all.
+                    tokio::join!(shutdown.shutdown(), async { drop(pull.await.outputs) });
+                    return Ok(());
+                }
+            };
+            outputs = pulled.outputs;
+            let end = pulled.end;
+            if pulled.messages > 0 {
+                pauses = self::pauses();
+            }
+            let Some(pause) = pauses.next() else {
+                return Err(Fatal::Stream { subscription: self.subscription.clone(), source: end });
+            };
+            tracing::warn!(subscription = self.subscription, error = %end, ?pause, "the stream ended; opening another");
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stop.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    fn open(&self) -> MessageStream {
+        self.subscriber
+            .subscribe(&self.subscription)
+            .set_max_outstanding_messages(i64::try_from(self.max_outstanding).unwrap_or(i64::MAX))
+            .set_max_lease_extension(self.lease_extension)
+            .set_max_lease(self.max_lease)
+            .set_shutdown_behavior(ShutdownBehavior::WaitForProcessing)
+            .build()
+    }
+
+    /// Reads one stream to its end.
+    async fn pull(&self, mut stream: MessageStream, outputs: Outputs) -> Pulled {
+        let mut messages = 0;
+        let end = loop {
+            match stream.next().await {
+                Some(Ok((message, handler))) => {
+                    messages += 1;
+                    self.take(message, handler, &outputs).await;
+                }
+                Some(Err(error)) => break error.into(),
+                None => break StreamEnd::Closed,
+            }
+        };
+        Pulled { outputs, messages, end }
+    }
+
+    /// Reads one event and sends it where it belongs. A closed output means that the pipeline is ending: the job is
+    /// dropped, which returns its message.
+    async fn take(&self, message: Message, handler: Handler, outputs: &Outputs) {
+        let reading = event::read(&message.attributes, &message.data, &self.filters);
+        let mut facts = Box::new(Facts {
+            object: None,
+            size: None,
+            content_type: None,
+            event: EventFacts {
+                kind: None,
+                message_id: message.message_id,
+                published_at: message.publish_time.map(String::from),
+                attempt: handler.delivery_attempt().and_then(|attempt| attempt.try_into().ok()),
+            },
+            arrived: Instant::now(),
+            spent: Spent::default(),
+        });
+        match reading {
+            Ok(Reading::Upload(Upload { object, kind, size, content_type })) => {
+                match self.in_flight.admit(&object, handler) {
+                    Admission::Start(handler, entry) => {
+                        facts.object = Some(object);
+                        facts.event.kind = Some(kind);
+                        facts.size = size;
+                        facts.content_type = content_type;
+                        let job = Job { stage: (), facts, receipt: Receipt::new(handler, entry) };
+                        drop(outputs.uploads.send(job).await);
+                    }
+                    Admission::Joined => {
+                        self.metrics.joined();
+                        let message_id = facts.event.message_id;
+                        tracing::info!(%object, message_id, "a redelivery joined the running job");
+                    }
+                }
+            }
+            Ok(Reading::Skip { reason, kind, object }) => {
+                facts.object = object;
+                facts.event.kind = Some(kind);
+                let job = Job { stage: Outcome::Skipped(reason), facts, receipt: Receipt::new(handler, None) };
+                drop(outputs.outcomes.send(job).await);
+            }
+            Err(error) => {
+                facts.event.kind = error.kind();
+                let job = Job { stage: (), facts, receipt: Receipt::new(handler, None) };
+                drop(outputs.outcomes.send(job.reject(FailureCode::UnreadableEvent, error.to_string())).await);
+            }
+        }
+    }
+}
+
+/// Pauses before a stream is opened again: 0.5 s, doubled, with jitter, four times without a message in between.
+///
+/// The client itself reconnects after errors that pass, for as long as it takes; what ends a stream is a refusal, such
+/// as a subscription that does not exist. It can pass too, while a grant spreads, but not for long.
+fn pauses() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(500))
+        .with_max_delay(Duration::from_secs(5))
+        .with_factor(2.0)
+        .with_jitter()
+        .with_max_times(4)
+        .build()
+}

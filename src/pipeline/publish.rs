@@ -1,0 +1,185 @@
+//! Results out: waits until Pub/Sub has confirmed the result, then settles the message.
+//!
+//! The client retries the call within the deadline; a result that is not confirmed returns its message, so that the
+//! upload comes again. Concurrency bounds the client's own queue, which has no bound.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use google_cloud_gax::error::rpc::Code;
+use google_cloud_pubsub::client::Publisher;
+use google_cloud_pubsub::error::PublishError;
+use google_cloud_pubsub::model::Message;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+use super::each::each;
+use super::error::{Fatal, RetryReason};
+use super::job::{Facts, Job, Outcome, Spent};
+use crate::config::RunConfig;
+use crate::event::{Failure, LabelResult, ModelInfo, ObjectInfo, Status, Timing, WorkerInfo, result_id, unreadable_id};
+use crate::metrics::Metrics;
+
+/// Writes results to the topic. Clones share the client.
+#[derive(Clone)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    publisher: Publisher,
+    topic: String,
+    deadline: Duration,
+    concurrency: usize,
+    model: ModelInfo,
+    worker: WorkerInfo,
+    metrics: Arc<Metrics>,
+}
+
+/// Why a result was not confirmed.
+#[derive(Debug, thiserror::Error)]
+enum Unconfirmed {
+    #[error("the result was not confirmed within {0:?} (--publish-timeout)")]
+    TimedOut(Duration),
+    #[error(transparent)]
+    Refused(PublishError),
+}
+
+impl Writer {
+    pub(super) fn new(publisher: Publisher, config: &RunConfig, model: ModelInfo, metrics: Arc<Metrics>) -> Self {
+        let worker = WorkerInfo { version: env!("CARGO_PKG_VERSION").to_owned(), instance: config.instance.clone() };
+        let shared = Shared {
+            publisher,
+            topic: config.results_topic.clone(),
+            deadline: config.pipeline.publish_timeout,
+            concurrency: config.pipeline.max_outstanding,
+            model,
+            worker,
+            metrics,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Publishes the job's result, if it has one, and settles its message.
+    async fn finish(&self, job: Job<Outcome>) -> Result<(), Fatal> {
+        let (outcome, job) = job.split();
+        if let Outcome::Skipped(reason) = outcome {
+            tracing::info!(object = named(&job.facts), verdict = "skipped", reason = reason.as_str());
+            let settled = job.receipt.done().await;
+            self.shared.metrics.skipped(reason, settled);
+            return Ok(());
+        }
+        let result = self.result(&job.facts, outcome);
+        match self.publish(&result).await {
+            Ok(()) => {
+                let settled = job.receipt.done().await;
+                log(&result);
+                self.shared.metrics.finished(&result, settled);
+                Ok(())
+            }
+            Err(error) if error.is_missing_topic() => Err(Fatal::NoResultsTopic(self.shared.topic.clone())),
+            Err(error) => {
+                job.retry(error.reason(), &error, &self.shared.metrics);
+                Ok(())
+            }
+        }
+    }
+
+    async fn publish(&self, result: &LabelResult) -> Result<(), Unconfirmed> {
+        let message = Message::new().set_data(result.to_json()).set_attributes(result.attributes());
+        let confirmed = timeout(self.shared.deadline, self.shared.publisher.publish(message)).await;
+        confirmed.map_err(|_| Unconfirmed::TimedOut(self.shared.deadline))?.map_err(Unconfirmed::Refused)?;
+        Ok(())
+    }
+
+    fn result(&self, facts: &Facts, outcome: Outcome) -> LabelResult {
+        let Shared { model, worker, .. } = &*self.shared;
+        let id = match &facts.object {
+            Some(object) => result_id(object, &model.digest),
+            None => unreadable_id(&facts.event.message_id),
+        };
+        let mut result = LabelResult {
+            id,
+            status: Status::Failed,
+            object: facts.object.as_ref().map(|object| ObjectInfo {
+                bucket: object.bucket.clone(),
+                name: object.name.clone(),
+                generation: object.generation,
+                size: facts.size,
+                content_type: facts.content_type.clone(),
+            }),
+            image: None,
+            labels: Vec::new(),
+            model: model.clone(),
+            event: facts.event.info(),
+            timing_ms: timing(&facts.spent, facts.arrived),
+            worker: worker.clone(),
+            error: None,
+        };
+        match outcome {
+            Outcome::Labeled { image, labels } => {
+                result.status = Status::Labeled;
+                result.image = Some(image.into());
+                result.labels = labels.into_iter().map(Into::into).collect();
+            }
+            Outcome::Failed { code, message } => result.error = Some(Failure::new(code, message)),
+            Outcome::Skipped(_) => {}
+        }
+        result
+    }
+}
+
+impl Unconfirmed {
+    fn reason(&self) -> RetryReason {
+        match self {
+            Self::TimedOut(_) => RetryReason::PublishTimeout,
+            Self::Refused(_) => RetryReason::PublishFailed,
+        }
+    }
+
+    fn is_missing_topic(&self) -> bool {
+        let Self::Refused(PublishError::Rpc(error)) = self else { return false };
+        error.status().is_some_and(|status| status.code == Code::NotFound)
+    }
+}
+
+/// Publishes each job's outcome, as many at a time as messages are leased.
+pub(super) async fn run(outcomes: Receiver<Job<Outcome>>, writer: Writer) -> Result<(), Fatal> {
+    each(outcomes, writer.shared.concurrency, |job| {
+        let writer = writer.clone();
+        async move { writer.finish(job).await }
+    })
+    .await
+}
+
+fn timing(spent: &Spent, arrived: Instant) -> Timing {
+    let whole = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let ms = |time: Option<Duration>| time.map(whole);
+    Timing {
+        fetch: ms(spent.fetch),
+        decode: ms(spent.decode),
+        wait: ms(spent.wait),
+        infer: ms(spent.infer),
+        total: whole(arrived.elapsed()),
+    }
+}
+
+fn named(facts: &Facts) -> Option<String> {
+    facts.object.as_ref().map(ToString::to_string)
+}
+
+/// One line an outcome, where it settles.
+fn log(result: &LabelResult) {
+    let object = result.object.as_ref().map(|object| format!("gs://{}/{}", object.bucket, object.name));
+    let (attempt, total_ms) = (result.event.attempt, result.timing_ms.total);
+    match (&result.error, result.labels.first()) {
+        (Some(error), _) => {
+            let code = error.code.as_str();
+            tracing::warn!(object, verdict = "failed", code, reason = error.message, attempt, total_ms);
+        }
+        (None, best) => {
+            let label = best.map(|label| label.name.as_str());
+            tracing::info!(object, verdict = "labeled", label, attempt, total_ms);
+        }
+    }
+}
