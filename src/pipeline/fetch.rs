@@ -152,12 +152,18 @@ impl Fetcher {
         let late = |_| FetchError::TimedOut(self.config.timeout);
         let response = timeout(self.config.timeout, self.request(object)).await.map_err(late)??;
         let about = response.object();
-        let size = self.acceptable_size(&about)?;
+        let limit = self.config.max_object_bytes;
+        let declared = self.declared_size(&about)?;
         let zipped = about.content_encoding == "gzip";
         // Unzipped it may take up to the limit on top of what is stored.
-        let share = self.reserve(if zipped { size + self.config.max_object_bytes } else { size }).await;
-        let stored = timeout(self.config.timeout, self.body(response, size)).await.map_err(late)??;
-        let bytes = if zipped { unzip(stored, self.config.max_object_bytes).await? } else { stored };
+        let share = self.reserve(declared.unwrap_or(limit) + if zipped { limit } else { 0 }).await;
+        let stored = timeout(self.config.timeout, self.body(response, declared)).await.map_err(late)??;
+        let size = stored.len() as u64;
+        let bytes = match size {
+            0 => return Err(FetchError::Empty),
+            _ if zipped => unzip(stored, limit).await?,
+            _ => stored,
+        };
         Ok(Fetched { bytes, generation: about.generation, size, content_type: about.content_type, share })
     }
 
@@ -175,13 +181,13 @@ impl Fetcher {
         read.send().await.map_err(FetchError::from_client)
     }
 
-    fn acceptable_size(&self, about: &ObjectHighlights) -> Result<u64, FetchError> {
-        match u64::try_from(about.size).unwrap_or(0) {
-            0 => Err(FetchError::Empty),
-            bytes if bytes > self.config.max_object_bytes => {
-                Err(FetchError::TooLarge { bytes, limit: self.config.max_object_bytes })
-            }
-            bytes => Ok(bytes),
+    /// The size that the answer's head declares. fake-gcs-server declares none, which the client gives as 0.
+    fn declared_size(&self, about: &ObjectHighlights) -> Result<Option<u64>, FetchError> {
+        let limit = self.config.max_object_bytes;
+        match u64::try_from(about.size) {
+            Ok(bytes) if bytes > limit => Err(FetchError::TooLarge { bytes, limit }),
+            Ok(bytes) if bytes > 0 => Ok(Some(bytes)),
+            _ => Ok(None),
         }
     }
 
@@ -192,8 +198,8 @@ impl Fetcher {
         budget.acquire_many_owned(wanted).await.expect("the budget is never closed")
     }
 
-    async fn body(&self, mut response: ReadObjectResponse, size: u64) -> Result<Bytes, FetchError> {
-        let mut body = BytesMut::with_capacity(usize::try_from(size).unwrap_or(0));
+    async fn body(&self, mut response: ReadObjectResponse, size: Option<u64>) -> Result<Bytes, FetchError> {
+        let mut body = BytesMut::with_capacity(size.and_then(|size| usize::try_from(size).ok()).unwrap_or(0));
         while let Some(chunk) = response.next().await.transpose().map_err(FetchError::from_client)? {
             let bytes = u64::try_from(body.len() + chunk.len()).unwrap_or(u64::MAX);
             if bytes > self.config.max_object_bytes {
