@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::app::Loaded;
 use crate::config::RunConfig;
@@ -46,6 +47,9 @@ pub(crate) use job::Settled;
 
 /// How long the client may take to send the last acks and nacks once every receipt is settled. It flushes every 100 ms.
 const FLUSH: Duration = Duration::from_secs(1);
+
+/// How long a failed worker waits for its stream to close before it returns what it holds.
+const CLOSE: Duration = Duration::from_millis(300);
 
 /// What the pipeline is made of, built and checked.
 pub struct Parts {
@@ -101,7 +105,8 @@ pub async fn run(
 
     let mut pull = JoinSet::new();
     let intake = Intake::new(subscriber, config, metrics.clone(), pulling.clone());
-    pull.spawn(intake.run(uploads_in, outcomes_in.clone()));
+    let flushes = TaskTracker::new();
+    pull.spawn(intake.run(uploads_in, outcomes_in.clone(), flushes.clone()));
 
     let mut hops = JoinSet::new();
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
@@ -112,16 +117,16 @@ pub async fn run(
 
     let ended = supervise(&mut hops, &mut pull, &stop, sizes.grace).await;
     pulling.cancel();
+    // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.
+    drop(timeout(CLOSE, pull.join_next()).await);
     hops.shutdown().await;
-    // Every receipt is settled or dropped now, so intake ends as soon as the client has told Pub/Sub.
-    match timeout(FLUSH, pull.join_next()).await {
-        Ok(Some(intake)) => ended.and_then(|ended| Fatal::flatten(intake).map(|()| ended)),
-        Ok(None) => ended,
-        Err(_) => {
-            tracing::warn!("the last acks were not confirmed in time; those messages will come again");
-            ended
-        }
+    // Every receipt is settled or dropped now; the client still has to tell Pub/Sub.
+    flushes.close();
+    let flushed = timeout(FLUSH, async { tokio::join!(pull.join_next(), flushes.wait()) }).await;
+    if flushed.is_err() {
+        tracing::warn!("the last acks did not get through in time; those messages will come again");
     }
+    ended
 }
 
 /// Waits for the hops to end by themselves, for one to fail, or for the grace to run out after a stop.
@@ -143,7 +148,6 @@ async fn supervise(
                 Some(ended) => Fatal::flatten(ended)?,
                 None => return Ok(Ended::Drained),
             },
-            // Intake ends early only by failing: after a stop it waits for the receipts, so the hops end first.
             Some(ended) = pull.join_next() => Fatal::flatten(ended)?,
             () = &mut deadline => return Ok(Ended::Returned),
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{IsTerminal, stderr, stdout};
+use std::panic::{self, PanicHookInfo};
 use std::time::SystemTime;
 
 use google_cloud_wkt::Timestamp;
@@ -42,8 +43,17 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), tracing_subscriber::f
         LogFormat::Text => text(registry),
     };
     // A second call keeps the first one's output.
-    drop(installed);
+    if installed.is_ok() {
+        panic::set_hook(Box::new(log_panic));
+    }
     Ok(())
+}
+
+/// A panic as a log line like any other. Those of an image decoder are caught and fail their image alone.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let location = panic.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    tracing::error!(location, thread = thread.name(), reason = panic.payload_as_str(), "panicked");
 }
 
 fn text(

@@ -24,6 +24,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(super) model: ModelArgs,
     #[command(flatten)]
+    pub(super) fetch: FetchArgs,
+    #[command(flatten)]
     pub(super) image: ImageArgs,
 
     /// Messages leased at a time
@@ -35,8 +37,6 @@ pub struct RunArgs {
     /// A message held longer than this goes back to Pub/Sub
     #[arg(long, env = "STOKER_MAX_LEASE", default_value = "10m", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) max_lease: String,
-    #[command(flatten)]
-    pub(super) fetch: FetchArgs,
     /// Threads that decode; 0 is one a core
     #[arg(long, env = "STOKER_DECODE_THREADS", default_value = "0", value_name = "N", help_heading = "Pipeline")]
     pub(super) decode_threads: String,
@@ -97,12 +97,12 @@ pub struct ModelArgs {
     /// Labels an image, at most
     #[arg(long, env = "STOKER_TOP_K", default_value = "5", value_name = "N", help_heading = "Model")]
     pub(super) top_k: String,
-    /// Images in one batch, at most
-    #[arg(long, env = "STOKER_MAX_BATCH", default_value = "8", value_name = "N", help_heading = "Model")]
-    pub(super) max_batch: String,
     /// Leave out labels below this score, 0 to 1
     #[arg(long, env = "STOKER_MIN_SCORE", default_value = "0", value_name = "SCORE", help_heading = "Model")]
     pub(super) min_score: String,
+    /// Images in one batch, at most
+    #[arg(long, env = "STOKER_MAX_BATCH", default_value = "8", value_name = "N", help_heading = "Model")]
+    pub(super) max_batch: String,
 }
 
 /// What an image may cost.

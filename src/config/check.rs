@@ -1,10 +1,12 @@
 //! Arguments → settings: every value read, every rule between settings in one place.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use humantime::format_duration;
 
 use super::args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 use super::problems::Problems;
@@ -28,7 +30,12 @@ impl RunArgs {
             model: self.model.read(&mut problems),
             pipeline: self.pipeline(&mut problems),
             limits: self.image.read(&mut problems),
-            instance: [&self.instance, &self.hostname].into_iter().flatten().next().cloned().unwrap_or_default(),
+            instance: [&self.instance, &self.hostname]
+                .into_iter()
+                .flatten()
+                .next()
+                .cloned()
+                .unwrap_or_else(random_name),
         };
         cross_check(&config.pipeline, &mut problems);
         problems.finish(config)
@@ -104,6 +111,11 @@ impl FilterArgs {
     }
 }
 
+/// A name for a worker that nobody named. The standard library's hash keys are random in each process.
+fn random_name() -> String {
+    format!("stoker-{:016x}", RandomState::new().build_hasher().finish())
+}
+
 /// The rules that tie settings to each other.
 fn cross_check(it: &PipelineConfig, problems: &mut Problems) {
     let PipelineConfig { max_batch, max_outstanding, .. } = *it;
@@ -112,18 +124,16 @@ fn cross_check(it: &PipelineConfig, problems: &mut Problems) {
     });
     let (shortest, longest) = (Duration::from_secs(10), Duration::from_secs(600));
     problems.ensure((shortest..=longest).contains(&it.lease_extension), || {
-        format!("--lease-extension takes 10s to 10m, not {:?}", it.lease_extension)
+        format!("--lease-extension takes 10s to 10m, not {}", format_duration(it.lease_extension))
     });
-    let work = it.fetch.timeout + it.publish_timeout;
-    problems.ensure(work < it.max_lease, || {
-        format!(
-            "--fetch-timeout and --publish-timeout together ({work:?}) must be under --max-lease ({:?})",
-            it.max_lease
-        )
-    });
-    problems.ensure(it.grace < it.max_lease, || {
-        format!("--grace ({:?}) must be under --max-lease ({:?})", it.grace, it.max_lease)
-    });
+    for (flag, time) in
+        [("--fetch-timeout", it.fetch.timeout), ("--publish-timeout", it.publish_timeout), ("--grace", it.grace)]
+    {
+        problems.ensure(time < it.max_lease, || {
+            let (time, lease) = (format_duration(time), format_duration(it.max_lease));
+            format!("{flag} ({time}) must be under --max-lease ({lease}): the message would go to another worker")
+        });
+    }
 }
 
 impl ServiceArgs {

@@ -14,6 +14,7 @@ use google_cloud_pubsub::subscriber::handler::Handler;
 use google_cloud_pubsub::subscriber::{MessageStream, ShutdownBehavior};
 use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::error::{Fatal, StreamEnd};
 use super::inflight::{Admission, Registry};
@@ -21,6 +22,9 @@ use super::job::{EventFacts, Facts, Job, Outcome, Receipt, Spent};
 use crate::config::RunConfig;
 use crate::event::{self, FailureCode, Filters, Reading, Upload};
 use crate::metrics::Metrics;
+
+/// A stream that lived this long was in order, even if it gave no message.
+const STEADY: Duration = Duration::from_secs(60);
 
 /// Pulls a subscription until told to stop.
 pub(super) struct Intake {
@@ -37,7 +41,6 @@ pub(super) struct Intake {
 
 /// One stream read to its end.
 struct Pulled {
-    outputs: Outputs,
     messages: u64,
     end: StreamEnd,
 }
@@ -68,28 +71,26 @@ impl Intake {
         }
     }
 
-    /// Pulls until stopped; then waits until every message it gave out is settled and Pub/Sub knows.
+    /// Pulls until stopped. Each stream it opened ends in a task of `flushes`, once the messages that it gave out are
+    /// settled and Pub/Sub knows.
     ///
     /// A stream that ends is opened again, with growing pauses; one that keeps failing is [`Fatal::Stream`].
-    pub(super) async fn run(self, uploads: Sender<Job<()>>, outcomes: Sender<Job<Outcome>>) -> Result<(), Fatal> {
-        let mut outputs = Outputs { uploads, outcomes };
+    pub(super) async fn run(
+        self,
+        uploads: Sender<Job<()>>,
+        outcomes: Sender<Job<Outcome>>,
+        flushes: TaskTracker,
+    ) -> Result<(), Fatal> {
+        let outputs = Outputs { uploads, outcomes };
         let mut pauses = pauses();
         loop {
-            let stream = self.open();
-            let shutdown = stream.shutdown_token();
-            let pull = self.pull(stream, outputs);
-            tokio::pin!(pull);
-            let pulled = tokio::select! {
-                pulled = &mut pull => pulled,
-                () = self.stop.cancelled() => {
-                    // The hops end when the outputs close, and the client's shutdown when they have settled all.
-                    tokio::join!(shutdown.shutdown(), async { drop(pull.await.outputs) });
-                    return Ok(());
-                }
-            };
-            outputs = pulled.outputs;
-            let end = pulled.end;
-            if pulled.messages > 0 {
+            let opened = Instant::now();
+            let Pulled { messages, end } = self.pull(&outputs, &flushes).await;
+            if self.stop.is_cancelled() {
+                return Ok(());
+            }
+            // A quiet subscription's stream may be closed now and then, and nothing is wrong.
+            if messages > 0 || opened.elapsed() > STEADY {
                 pauses = self::pauses();
             }
             let Some(pause) = pauses.next() else {
@@ -113,20 +114,31 @@ impl Intake {
             .build()
     }
 
-    /// Reads one stream to its end.
-    async fn pull(&self, mut stream: MessageStream, outputs: Outputs) -> Pulled {
+    /// Opens a stream and reads it to its end, or until stopped.
+    async fn pull(&self, outputs: &Outputs, flushes: &TaskTracker) -> Pulled {
+        let mut stream = self.open();
+        let ended = CancellationToken::new();
+        let _ended_on_return = ended.clone().drop_guard();
+        let (shutdown, stop) = (stream.shutdown_token(), self.stop.clone());
+        flushes.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = ended.cancelled() => {}
+            }
+            shutdown.shutdown().await;
+        });
         let mut messages = 0;
         let end = loop {
             match stream.next().await {
                 Some(Ok((message, handler))) => {
                     messages += 1;
-                    self.take(message, handler, &outputs).await;
+                    self.take(message, handler, outputs).await;
                 }
                 Some(Err(error)) => break error.into(),
                 None => break StreamEnd::Closed,
             }
         };
-        Pulled { outputs, messages, end }
+        Pulled { messages, end }
     }
 
     /// Reads one event and sends it where it belongs. A closed output means that the pipeline is ending: the job is

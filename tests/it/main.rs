@@ -11,4 +11,5 @@ mod local_storage;
 mod models;
 mod pipeline;
 mod scenarios;
+mod settings;
 mod world;
