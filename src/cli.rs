@@ -35,9 +35,9 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     #[cfg(feature = "local")]
-    Demo(demo::Demo),
-    Run(run::Run),
-    Label(label::Label),
+    Demo(Box<demo::Demo>),
+    Run(Box<run::Run>),
+    Label(Box<label::Label>),
     Explain(explain::Explain),
 }
 

@@ -71,7 +71,7 @@ impl Label {
         let preprocess = bundle.manifest().preprocess();
         let decode = |batch: &[Source]| {
             let batch = batch.to_vec();
-            let (reader, limits, preprocess) = (reader.clone(), config.limits, preprocess.clone());
+            let (reader, limits, preprocess) = (reader.clone(), config.limits, preprocess);
             async move { inputs(batch, reader, move |bytes| prepare(bytes, &limits, &preprocess)).await }
         };
 
