@@ -32,8 +32,13 @@ pub enum AppError {
 #[non_exhaustive]
 pub enum LoadError {
     /// The bundle is not usable.
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
+    #[error("the model bundle {name} is not usable")]
+    Bundle {
+        /// Its directory, or `builtin`.
+        name: String,
+        /// What is wrong with it.
+        source: BundleError,
+    },
     /// The device does not take the model.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -41,7 +46,7 @@ pub enum LoadError {
     #[error(transparent)]
     Golden(#[from] GoldenError),
     /// The loading thread panicked.
-    #[error("loading the model panicked: {0}")]
+    #[error("loading the model panicked")]
     Panicked(#[from] tokio::task::JoinError),
 }
 
@@ -58,13 +63,9 @@ pub struct Loaded {
 /// # Errors
 /// It could not start, or something made further work wrong or pointless. Every message is back with Pub/Sub.
 pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationToken) -> Result<Ended, AppError> {
-    let connector = Connector::new(config.services.clone()).await?;
-    let model = load(&config.model).await?;
-    let parts = Parts {
-        subscriber: connector.subscriber().await?,
-        publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
-        storage: connector.storage().await?,
-        model,
+    let parts = tokio::select! {
+        parts = prepare(config) => parts?,
+        () = stop.cancelled() => return Ok(Ended::Drained),
     };
     tracing::info!(subscription = config.subscription, results_topic = config.results_topic, "pulling");
     let ended = pipeline::run(parts, config, metrics.clone(), stop).await;
@@ -75,9 +76,20 @@ pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationTo
         Ok(Ended::Returned) => {
             tracing::warn!(labeled, failed, acked, "the grace ran out; the rest is back with Pub/Sub")
         }
-        Err(error) => tracing::error!(labeled, failed, acked, %error, "gave up; what was held is back with Pub/Sub"),
+        Err(_) => tracing::error!(labeled, failed, acked, "gave up; what was held goes back to Pub/Sub"),
     }
     Ok(ended?)
+}
+
+async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
+    let connector = Connector::new(config.services.clone()).await?;
+    let model = load(&config.model).await?;
+    Ok(Parts {
+        subscriber: connector.subscriber().await?,
+        publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
+        storage: connector.storage().await?,
+        model,
+    })
 }
 
 /// Loads the model and runs its golden images, off the async runtime.
@@ -88,10 +100,11 @@ pub async fn load(config: &ModelConfig) -> Result<Loaded, LoadError> {
     let config = config.clone();
     tokio::task::spawn_blocking(move || {
         let started = Instant::now();
-        let bundle = match &config.bundle {
-            Some(dir) => Bundle::open(dir)?,
-            None => Bundle::builtin()?,
+        let (name, bundle) = match &config.bundle {
+            Some(dir) => (dir.display().to_string(), Bundle::open(dir)),
+            None => ("builtin".to_owned(), Bundle::builtin()),
         };
+        let bundle = bundle.map_err(|source| LoadError::Bundle { name, source })?;
         let mut classifier = model::load(&bundle, config.device)?;
         let report = golden::check(&mut *classifier, &bundle)?;
         tracing::info!(

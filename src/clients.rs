@@ -35,7 +35,7 @@ pub enum ConnectError {
     )]
     Credentials(String),
     /// A client refused its settings.
-    #[error("cannot build the {0} client: {1}")]
+    #[error("cannot build the {0} client; check --pubsub-endpoint and --storage-endpoint")]
     Client(&'static str, #[source] client_builder::Error),
 }
 

@@ -71,9 +71,9 @@ pub struct Prepared {
 pub struct ImageInfo {
     /// Format found in the content.
     pub format: Format,
-    /// Width in pixels as people see it, after the orientation is applied.
+    /// Width in pixels as stored, before the orientation is applied.
     pub width: u32,
-    /// Height in pixels as people see it, after the orientation is applied.
+    /// Height in pixels as stored, before the orientation is applied.
     pub height: u32,
     /// EXIF orientation, 1 to 8; 1 where there is none.
     pub orientation: u8,
@@ -142,7 +142,13 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
         let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
         Ok(Prepared {
             pixels: orientation::turn(small, orientation),
-            info: ImageInfo { format, width, height, orientation: orientation.to_exif(), truncated: decoded.truncated },
+            info: ImageInfo {
+                format,
+                width: decoded.rgb.width(),
+                height: decoded.rgb.height(),
+                orientation: orientation.to_exif(),
+                truncated: decoded.truncated,
+            },
         })
     })
 }

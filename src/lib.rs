@@ -8,7 +8,7 @@
 //!
 //! - Every upload event ends in a confirmed result and an ack, a counted skip and an ack, or its return to Pub/Sub.
 //! - A message is settled in one place, the receipt of [`pipeline`]; dropping a receipt returns its message.
-//! - The hops are joined by bounded channels, and the messages leased at a time bound everything behind intake.
+//! - The hops are joined by bounded channels; the messages leased at a time bound everything behind intake.
 //! - One OS thread owns the device; it sees pixels, never messages.
 //!
 //! Modules in the order data flows:

@@ -4,9 +4,10 @@
 //! Pub/Sub ─ intake ─ fetch ─ decode ─ batch ─ infer ─ publish ─ ack
 //! ```
 //!
-//! Each hop is one owned task that reads a bounded channel and ends when that channel closes; only intake knows about
-//! stopping. A job that fails for good leaves its hop straight for publish; a job that may succeed later is dropped,
-//! which returns its message. The messages leased at a time bound everything: a hop never holds more jobs than that.
+//! Each hop is one owned task that reads a bounded channel and ends when that channel closes. On a stop intake pulls no
+//! more, fetch returns what it has not begun, and the rest is finished. A job that fails for good leaves its hop straight
+//! for publish; a job that may succeed later is dropped, which returns its message. The messages leased at a time bound
+//! everything behind intake; after a reconnect, what the old stream gave out counts besides those of the new one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +49,8 @@ pub(crate) use job::Settled;
 /// How long the client may take to send the last acks and nacks once every receipt is settled. It flushes every 100 ms.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How long a failed worker waits for its stream to close before it returns what it holds.
-const CLOSE: Duration = Duration::from_millis(300);
+/// How long a failed worker waits for its stream to close here, and then for Pub/Sub to notice.
+const CLOSE: Duration = Duration::from_millis(200);
 
 /// What the pipeline is made of, built and checked.
 pub struct Parts {
@@ -109,6 +110,7 @@ pub async fn run(
     pull.spawn(intake.run(uploads_in, outcomes_in.clone(), flushes.clone()));
 
     let mut hops = JoinSet::new();
+    let uploads = fetch::Uploads { waiting: uploads, stop: pulling.clone() };
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
     hops.spawn(decode::run(bodies, decoder, images_in, outcomes_in.clone()));
     hops.spawn(batch::run(images, sizes.max_batch, slots, metrics.clone(), batches_in));
@@ -117,8 +119,11 @@ pub async fn run(
 
     let ended = supervise(&mut hops, &mut pull, &stop, sizes.grace).await;
     pulling.cancel();
-    // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.
-    drop(timeout(CLOSE, pull.join_next()).await);
+    if ended.is_err() {
+        // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.
+        drop(timeout(CLOSE, pull.join_next()).await);
+        sleep(CLOSE).await;
+    }
     hops.shutdown().await;
     // Every receipt is settled or dropped now; the client still has to tell Pub/Sub.
     flushes.close();
@@ -146,7 +151,11 @@ async fn supervise(
         tokio::select! {
             hop = hops.join_next() => match hop {
                 Some(ended) => Fatal::flatten(ended)?,
-                None => return Ok(Ended::Drained),
+                // The hops end when intake does, and it may have ended by failing.
+                None => {
+                    let intake = pull.join_next().await;
+                    return intake.map_or(Ok(()), Fatal::flatten).map(|()| Ended::Drained);
+                }
             },
             Some(ended) = pull.join_next() => Fatal::flatten(ended)?,
             () = &mut deadline => return Ok(Ended::Returned),

@@ -121,8 +121,8 @@ fn is_bucket(name: &str) -> bool {
         && outer(bytes.last())
 }
 
-/// Any text that Cloud Storage may hold (<https://cloud.google.com/storage/docs/objects#naming>). `.` and `..` are no
-/// names there, and would change the path of a request.
+/// Any text that Cloud Storage may hold (<https://cloud.google.com/storage/docs/objects#naming>). Line breaks, `.` and
+/// `..` are not allowed there, and the latter would change the path of a request.
 fn is_name(name: &str) -> bool {
-    (1..=1024).contains(&name.len()) && !matches!(name, "." | "..")
+    (1..=1024).contains(&name.len()) && !matches!(name, "." | "..") && !name.contains(['\r', '\n'])
 }

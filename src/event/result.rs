@@ -214,7 +214,7 @@ pub enum FailureCode {
     UnsupportedFormat,
     /// The image has more pixels than the worker decodes.
     TooManyPixels,
-    /// The image ends so early that too little is left to label.
+    /// The image ends before its decoder has a picture.
     TruncatedImage,
     /// The image cannot be decoded.
     CorruptImage,

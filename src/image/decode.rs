@@ -22,7 +22,7 @@ pub(super) struct Decoded {
 /// Decodes the first picture of a file of this format. Its dimensions are checked before a pixel is allocated.
 pub(super) fn decode(bytes: &[u8], format: Format, limits: &Limits) -> Result<Decoded, ImageError> {
     let truncated = format == Format::Jpeg && !jpeg::is_complete(bytes);
-    let explained = |error| explain(error, truncated, limits);
+    let explained = |error| explain(error, format, truncated, limits);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), crate_format(format));
     let mut decoder_limits = image::Limits::no_limits();
     decoder_limits.max_alloc = Some(limits.decoder_bytes);
@@ -68,7 +68,7 @@ fn over_white(colour: u8, alpha: u8) -> u8 {
     u8::try_from(blended).unwrap_or(u8::MAX)
 }
 
-fn explain(error: image::ImageError, truncated: bool, limits: &Limits) -> ImageError {
+fn explain(error: image::ImageError, format: Format, truncated: bool, limits: &Limits) -> ImageError {
     match error {
         image::ImageError::Limits(_) => ImageError::TooManyPixels {
             what: "decoder memory",
@@ -76,8 +76,21 @@ fn explain(error: image::ImageError, truncated: bool, limits: &Limits) -> ImageE
             found: limits.decoder_bytes.saturating_add(1),
             limit: limits.decoder_bytes,
         },
+        image::ImageError::Unsupported(_) => ImageError::UnsupportedFormat { format: variant(format) },
         error if truncated || ran_out(&error) => ImageError::Truncated(error.to_string()),
         error => ImageError::Corrupt(error.to_string()),
+    }
+}
+
+/// Names a kind of a format that its decoder leaves out, such as TIFF with floating-point samples.
+fn variant(format: Format) -> &'static str {
+    match format {
+        Format::Bmp => "a BMP of this kind",
+        Format::Gif => "a GIF of this kind",
+        Format::Jpeg => "a JPEG of this kind",
+        Format::Png => "a PNG of this kind",
+        Format::Tiff => "a TIFF of this kind",
+        Format::WebP => "a WebP of this kind",
     }
 }
 

@@ -1,6 +1,7 @@
 //! What ends the worker, and why a job goes back.
 
 use google_cloud_pubsub::Error;
+use google_cloud_pubsub::error::PublishError;
 use tokio::task::JoinError;
 
 use crate::model::DeviceError;
@@ -11,32 +12,35 @@ use crate::model::labels::NotFinite;
 #[non_exhaustive]
 pub enum Fatal {
     /// The subscription cannot be read, and waiting did not help.
-    #[error(
-        "cannot pull from {subscription}: {source}. Check that it exists and that this identity may subscribe to it"
-    )]
+    #[error("cannot pull from {subscription}: check that it exists and that this identity may subscribe to it")]
     Stream {
         /// Full name of the subscription.
         subscription: String,
-        /// What Pub/Sub answered last; `None` when it closed the stream without a word, again and again.
-        source: StreamEnd,
+        /// What Pub/Sub answered last.
+        source: Error,
     },
-    /// The results topic does not exist, so no job can end.
-    #[error("the results topic {0} does not exist: create it, or name another with --results-topic")]
-    NoResultsTopic(String),
+    /// The results topic is missing or closed to this identity, so no job can end.
+    #[error("cannot publish to {topic}: check that it exists and that this identity may publish to it (--results-topic)")]
+    ResultsTopic {
+        /// Full name of the topic.
+        topic: String,
+        /// What Pub/Sub answered.
+        source: PublishError,
+    },
     /// The device failed; its numbers cannot be trusted.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The model answered with something that is no set of scores.
-    #[error("the model gave no usable scores: {0}")]
+    #[error("the model gave no usable scores")]
     Logits(#[from] NotFinite),
     /// The thread that owns the device ended while work was left.
     #[error("the device thread ended early")]
     EngineDied,
     /// A thread could not be started.
-    #[error("cannot start a thread: {0}")]
+    #[error("cannot start a thread")]
     Thread(#[from] std::io::Error),
     /// The decoder's threads could not be started.
-    #[error("cannot start the decoder threads: {0}")]
+    #[error("cannot start the decoder threads")]
     DecodeThreads(#[from] rayon::ThreadPoolBuildError),
     /// A decoder thread ended without an answer. Panics of a decoder are caught, so this is a defect.
     #[error("a decoder thread ended early")]
@@ -44,18 +48,6 @@ pub enum Fatal {
     /// A hop panicked.
     #[error("a hop panicked: {0}")]
     Panicked(JoinError),
-}
-
-/// How a stream ended for good.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StreamEnd {
-    /// Pub/Sub refused.
-    #[error(transparent)]
-    Refused(#[from] Error),
-    /// Pub/Sub closed the stream.
-    #[error("the stream was closed")]
-    Closed,
 }
 
 /// Why a job goes back to Pub/Sub. A closed list, used as a metric label.

@@ -17,9 +17,10 @@ use google_cloud_storage::read_object::ReadObjectResponse;
 use google_cloud_storage::retry_policy::RetryableErrors;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant as Clock, timeout_at};
+use tokio_util::sync::CancellationToken;
 
-use super::each::each;
+use super::each::each_until;
 use super::error::{Fatal, RetryReason};
 use super::job::{Job, Outcome};
 use crate::config::FetchConfig;
@@ -41,9 +42,12 @@ pub(super) struct Body {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// The generation is gone: deleted, or superseded without versioning.
-    #[error("the object does not exist at this generation: it was deleted or replaced")]
+    /// The object, or the generation of it that was asked for, is gone: deleted, or superseded without versioning.
+    #[error("the object, or this generation of it, does not exist: it was deleted or replaced")]
     Gone,
+    /// There is no such bucket: a mistake in the set-up rather than in the upload.
+    #[error("the bucket does not exist, or --storage-endpoint leads elsewhere")]
+    NoBucket,
     /// The object holds nothing.
     #[error("the object is empty")]
     Empty,
@@ -95,7 +99,7 @@ impl FetchError {
             Self::Empty => Verdict::Reject(FailureCode::EmptyObject),
             Self::TooLarge { .. } => Verdict::Reject(FailureCode::ObjectTooLarge),
             Self::BadEncoding(_) => Verdict::Reject(FailureCode::BadContentEncoding),
-            Self::Denied(_) => Verdict::Retry(RetryReason::FetchDenied),
+            Self::NoBucket | Self::Denied(_) => Verdict::Retry(RetryReason::FetchDenied),
             Self::Failed(_) => Verdict::Retry(RetryReason::FetchFailed),
             Self::TimedOut(_) => Verdict::Retry(RetryReason::FetchTimeout),
         }
@@ -103,10 +107,12 @@ impl FetchError {
 
     fn from_client(error: google_cloud_storage::Error) -> Self {
         // `status().code` is often Unknown; the HTTP status is what Cloud Storage answered.
+        let says = |words| error.to_string().to_lowercase().contains(words);
         match error.http_status_code() {
+            Some(404) if says("bucket does not exist") => Self::NoBucket,
             Some(404) => Self::Gone,
             Some(401 | 403) => Self::Denied(error),
-            Some(400) if error.to_string().to_lowercase().contains("requester pays") => Self::Denied(error),
+            Some(400) if says("requester pays") => Self::Denied(error),
             _ => Self::Failed(error),
         }
     }
@@ -150,14 +156,18 @@ impl Fetcher {
     /// [`FetchError`] tells a permanent failure from one that may pass.
     pub async fn fetch(&self, object: &ObjectId) -> Result<Fetched, FetchError> {
         let late = |_| FetchError::TimedOut(self.config.timeout);
-        let response = timeout(self.config.timeout, self.request(object)).await.map_err(late)??;
+        let asked = Clock::now();
+        let response = timeout_at(asked + self.config.timeout, self.request(object)).await.map_err(late)??;
         let about = response.object();
         let limit = self.config.max_object_bytes;
         let declared = self.declared_size(&about)?;
         let zipped = about.content_encoding == "gzip";
         // Unzipped it may take up to the limit on top of what is stored.
+        let waiting = Clock::now();
         let share = self.reserve(declared.unwrap_or(limit) + if zipped { limit } else { 0 }).await;
-        let stored = timeout(self.config.timeout, self.body(response, declared)).await.map_err(late)??;
+        // Waiting for the budget is this worker's doing and does not count.
+        let deadline = asked + self.config.timeout + waiting.elapsed();
+        let stored = timeout_at(deadline, self.body(response, declared)).await.map_err(late)??;
         let size = stored.len() as u64;
         let bytes = match size {
             0 => return Err(FetchError::Empty),
@@ -230,15 +240,21 @@ fn units(bytes: u64) -> u64 {
     bytes.div_ceil(UNIT_BYTES)
 }
 
+/// The uploads that wait to be read, until a stop returns them.
+pub(super) struct Uploads {
+    pub(super) waiting: Receiver<Job<()>>,
+    pub(super) stop: CancellationToken,
+}
+
 /// Reads each upload's object; what cannot be read becomes a failed result or goes back to Pub/Sub.
 pub(super) async fn run(
-    uploads: Receiver<Job<()>>,
+    Uploads { waiting, stop }: Uploads,
     fetcher: Fetcher,
     metrics: Arc<Metrics>,
     bodies: Sender<Job<Body>>,
     outcomes: Sender<Job<Outcome>>,
 ) -> Result<(), Fatal> {
-    each(uploads, fetcher.config.concurrency, |job| {
+    each_until(stop.cancelled_owned(), waiting, fetcher.config.concurrency, |job| {
         let (fetcher, metrics, bodies, outcomes) = (fetcher.clone(), metrics.clone(), bodies.clone(), outcomes.clone());
         async move {
             match read(job, &fetcher).await {

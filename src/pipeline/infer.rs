@@ -56,8 +56,13 @@ impl Engine {
     /// The device failed, or its thread has ended.
     pub async fn run(&self, images: Vec<Pixels>) -> Result<Logits, Fatal> {
         let (reply, answer) = oneshot::channel();
+        let asked = images.len();
         self.requests.send(Request { images, reply }).await.map_err(|_| Fatal::EngineDied)?;
-        Ok(answer.await.map_err(|_| Fatal::EngineDied)??)
+        let logits = answer.await.map_err(|_| Fatal::EngineDied)??;
+        if logits.len() != asked {
+            return Err(DeviceError::Failed(format!("{} answers to {asked} images", logits.len())).into());
+        }
+        Ok(logits)
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Sender;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::error::{Fatal, StreamEnd};
+use super::error::Fatal;
 use super::inflight::{Admission, Registry};
 use super::job::{EventFacts, Facts, Job, Outcome, Receipt, Spent};
 use crate::config::RunConfig;
@@ -25,6 +25,8 @@ use crate::metrics::Metrics;
 
 /// A stream that lived this long was in order, even if it gave no message.
 const STEADY: Duration = Duration::from_secs(60);
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Pulls a subscription until told to stop.
 pub(super) struct Intake {
@@ -43,6 +45,14 @@ pub(super) struct Intake {
 struct Pulled {
     messages: u64,
     end: StreamEnd,
+}
+
+/// How a stream ended.
+enum StreamEnd {
+    /// Pub/Sub refused it. Errors that pass do not end a stream: the client reconnects.
+    Refused(google_cloud_pubsub::Error),
+    /// Pub/Sub closed it without a word.
+    Closed,
 }
 
 /// Where intake sends what it makes of a message.
@@ -74,7 +84,8 @@ impl Intake {
     /// Pulls until stopped. Each stream it opened ends in a task of `flushes`, once the messages that it gave out are
     /// settled and Pub/Sub knows.
     ///
-    /// A stream that ends is opened again, with growing pauses; one that keeps failing is [`Fatal::Stream`].
+    /// A stream that ends is opened again, with growing pauses; one that is refused again and again is
+    /// [`Fatal::Stream`].
     pub(super) async fn run(
         self,
         uploads: Sender<Job<()>>,
@@ -93,10 +104,14 @@ impl Intake {
             if messages > 0 || opened.elapsed() > STEADY {
                 pauses = self::pauses();
             }
-            let Some(pause) = pauses.next() else {
-                return Err(Fatal::Stream { subscription: self.subscription.clone(), source: end });
+            let pause = match (pauses.next(), end) {
+                (Some(pause), _) => pause,
+                (None, StreamEnd::Closed) => LONGEST_PAUSE,
+                (None, StreamEnd::Refused(error)) => {
+                    return Err(Fatal::Stream { subscription: self.subscription.clone(), source: error });
+                }
             };
-            tracing::warn!(subscription = self.subscription, error = %end, ?pause, "the stream ended; opening another");
+            tracing::warn!(subscription = self.subscription, ?pause, "the stream ended; opening another");
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.stop.cancelled() => return Ok(()),
@@ -134,7 +149,10 @@ impl Intake {
                     messages += 1;
                     self.take(message, handler, outputs).await;
                 }
-                Some(Err(error)) => break error.into(),
+                Some(Err(error)) => {
+                    tracing::warn!(subscription = self.subscription, %error, "Pub/Sub refused the stream");
+                    break StreamEnd::Refused(error);
+                }
                 None => break StreamEnd::Closed,
             }
         };
@@ -198,7 +216,7 @@ impl Intake {
 fn pauses() -> ExponentialBackoff {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(500))
-        .with_max_delay(Duration::from_secs(5))
+        .with_max_delay(LONGEST_PAUSE)
         .with_factor(2.0)
         .with_jitter()
         .with_max_times(4)

@@ -77,7 +77,9 @@ impl Writer {
                 self.shared.metrics.finished(&result, settled);
                 Ok(())
             }
-            Err(error) if error.is_missing_topic() => Err(Fatal::NoResultsTopic(self.shared.topic.clone())),
+            Err(Unconfirmed::Refused(error)) if is_refusal_of_topic(&error) => {
+                Err(Fatal::ResultsTopic { topic: self.shared.topic.clone(), source: error })
+            }
             Err(error) => {
                 job.retry(error.reason(), &error, &self.shared.metrics);
                 Ok(())
@@ -136,11 +138,12 @@ impl Unconfirmed {
             Self::Refused(_) => RetryReason::PublishFailed,
         }
     }
+}
 
-    fn is_missing_topic(&self) -> bool {
-        let Self::Refused(PublishError::Rpc(error)) = self else { return false };
-        error.status().is_some_and(|status| status.code == Code::NotFound)
-    }
+/// Whether the topic is missing or closed to this identity: every other result would be refused as well.
+fn is_refusal_of_topic(error: &PublishError) -> bool {
+    let PublishError::Rpc(error) = error else { return false };
+    error.status().is_some_and(|status| matches!(status.code, Code::NotFound | Code::PermissionDenied))
 }
 
 /// Publishes each job's outcome, as many at a time as messages are leased.

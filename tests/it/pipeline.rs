@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::time::Duration;
 
+use google_cloud_pubsub::model::DeadLetterPolicy;
 use stoker::app::AppError;
 use stoker::event::{FailureCode, LabelResult, ObjectId, Status, result_id};
-use stoker::local::{Call, Content, Fault, Payload, Rule};
+use stoker::local::{Call, Content, Fault, Payload, Rule, SubscriptionSettings};
 use stoker::pipeline::{Ended, Fatal};
 
 use crate::scenarios;
@@ -148,6 +149,30 @@ async fn storage_errors_that_pass_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_failing_is_dead_lettered_and_the_attempt_is_told() {
+    const DEAD_TOPIC: &str = "projects/stoker/topics/dead";
+    const DEAD: &str = "projects/stoker/subscriptions/dead";
+    let policy = DeadLetterPolicy::new().set_dead_letter_topic(DEAD_TOPIC).set_max_delivery_attempts(5);
+    let mut world = World::local_with(|uploads| uploads.set_dead_letter_policy(policy)).await;
+    world.services().create_topic(DEAD_TOPIC).unwrap();
+    world.services().create_subscription(SubscriptionSettings::new(DEAD, DEAD_TOPIC)).unwrap();
+    let faults = world.services().faults().clone();
+    faults.add(Rule::new(Call::Read, Fault::Error(403)).matching("never.jpg").always()).unwrap();
+    faults.add(Rule::new(Call::Read, Fault::Error(403)).matching("third-time.jpg").times(2)).unwrap();
+    world.upload("never.jpg", CAT).await;
+    world.upload("third-time.jpg", CAT).await;
+    let worker = world.worker(&[]);
+    let result = world.next().await.result;
+    assert_eq!(result.object.unwrap().name, "third-time.jpg");
+    assert_eq!(result.event.attempt, Some(3));
+    let dead = within(world.services().receive(DEAD, 1)).await.unwrap();
+    assert_eq!(dead[0].attributes["objectId"], "never.jpg");
+    let metrics = worker.metrics.clone();
+    worker.stop().await.unwrap();
+    assert_eq!(metrics.snapshot().retried, [("fetch_denied", 7)].into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redelivery_joins_the_running_job() {
     let mut world = World::local().await;
     let faults = world.services().faults().clone();
@@ -252,7 +277,7 @@ async fn a_missing_results_topic_ends_the_worker_and_returns_the_message() {
     world.upload("cat.jpg", CAT).await;
     let worker = world.worker(&[("--results-topic", "projects/stoker/topics/nowhere")]);
     let error = worker.ended().await.unwrap_err();
-    assert!(matches!(&error, AppError::Fatal(Fatal::NoResultsTopic(topic)) if topic.ends_with("nowhere")), "{error}");
+    assert!(matches!(&error, AppError::Fatal(Fatal::ResultsTopic { topic, .. }) if topic.ends_with("nowhere")), "{error}");
     let counts = world.services().counts(&world.uploads).unwrap();
     assert_eq!((counts.outstanding, counts.acked), (0, 0), "{counts:?}");
 }
