@@ -1,5 +1,6 @@
 //! The commands, one file each, and the exit code that each kind of end gives.
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -81,6 +82,9 @@ impl From<Exit> for ExitCode {
 
 /// Prints an error and what caused it, and gives its exit code.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return Exit::Done.into();
+    }
     eprintln!("error: {error:#}");
     exit_of(error).into()
 }

@@ -4,8 +4,10 @@
 //! The clients build without credentials and then hang in their first call, so a token is asked for here, with a
 //! deadline.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
+use backoff::{ExponentialBuilder, Retryable};
 use google_cloud_auth::credentials::{self, Credentials, anonymous};
 use google_cloud_gax::client_builder;
 use google_cloud_gax::exponential_backoff::ExponentialBackoffBuilder;
@@ -13,12 +15,16 @@ use google_cloud_gax::retry_policy::RetryPolicyExt;
 use google_cloud_pubsub::client::{Publisher, Subscriber};
 use google_cloud_pubsub::retry_policy::RetryableErrors;
 use google_cloud_storage::client::Storage;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::config::ServiceConfig;
 
 /// How long the first token may take: the metadata server answers in milliseconds, a token exchange in a second or two.
 const TOKEN_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long one attempt to reach an emulator may take.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 
 /// How long the client gathers results into one call. Google's default is 10 ms; a result waits for it at every image.
 const PUBLISH_DELAY: Duration = Duration::from_millis(5);
@@ -34,6 +40,14 @@ pub enum ConnectError {
          --pubsub-endpoint and --storage-endpoint to its http:// URL"
     )]
     Credentials(String),
+    /// An emulator does not answer.
+    #[error("nothing answers at {endpoint}: start the emulator there, or correct its endpoint setting")]
+    Unreachable {
+        /// Its URL.
+        endpoint: String,
+        /// What the last attempt to connect gave.
+        source: std::io::Error,
+    },
     /// A client refused its settings.
     #[error("cannot build the {0} client; check --pubsub-endpoint and --storage-endpoint")]
     Client(&'static str, #[source] client_builder::Error),
@@ -47,12 +61,15 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Gets credentials where a service needs them, and proves that they give a token.
+    /// Gets credentials where a service needs them, and proves that they give a token and that emulators answer.
     ///
     /// # Errors
-    /// [`ConnectError::Credentials`] when there are none or they give no token in time.
+    /// [`ConnectError::Credentials`] when there are none or they give no token in time, [`ConnectError::Unreachable`]
+    /// for an emulator that does not answer within about ten seconds.
     pub async fn new(services: ServiceConfig) -> Result<Self, ConnectError> {
         let needed = !is_plain(&services.pubsub_endpoint) || !is_plain(&services.storage_endpoint);
+        reach(&services.pubsub_endpoint).await?;
+        reach(&services.storage_endpoint).await?;
         Self::with(services, needed).await
     }
 
@@ -62,6 +79,7 @@ impl Connector {
     /// As [`Connector::new`].
     pub async fn for_storage(services: ServiceConfig) -> Result<Self, ConnectError> {
         let needed = !is_plain(&services.storage_endpoint);
+        reach(&services.storage_endpoint).await?;
         Self::with(services, needed).await
     }
 
@@ -126,6 +144,21 @@ impl Connector {
 /// Whether the endpoint is plain HTTP: an emulator, to which no token is ever sent.
 fn is_plain(endpoint: &Option<String>) -> bool {
     endpoint.as_ref().is_some_and(|url| url.starts_with("http://"))
+}
+
+/// Waits until an emulator's port is open. Without this the client would retry for ever and say nothing.
+async fn reach(endpoint: &Option<String>) -> Result<(), ConnectError> {
+    let Some(endpoint) = endpoint.as_ref().filter(|_| is_plain(endpoint)) else { return Ok(()) };
+    let authority = endpoint.trim_start_matches("http://").split('/').next().unwrap_or_default();
+    let address = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:80") };
+    let connect = || async {
+        let connected = timeout(CONNECT_DEADLINE, TcpStream::connect(&address)).await;
+        connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into())).map(drop)
+    };
+    let pauses = ExponentialBuilder::default().with_min_delay(Duration::from_millis(250)).with_max_times(5);
+    let waiting = |error: &std::io::Error, pause| tracing::warn!(endpoint, %error, ?pause, "waiting for the emulator");
+    let reached = connect.retry(pauses).notify(waiting).await;
+    reached.map_err(|source| ConnectError::Unreachable { endpoint: endpoint.clone(), source })
 }
 
 async fn default_credentials() -> Result<Credentials, ConnectError> {

@@ -14,6 +14,7 @@ use crate::model::Device;
 mod args;
 mod check;
 mod problems;
+mod proxy;
 
 pub use args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 pub use problems::ConfigError;

@@ -138,8 +138,8 @@ fn check_limits(attributes: &HashMap<String, String>, data: &[u8]) -> Result<(),
     Ok(())
 }
 
-/// Foreign text for people: control characters escaped.
-fn printable(text: &str) -> String {
+/// Foreign text for people: control characters escaped, so that it can neither break a line nor steer a terminal.
+pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {

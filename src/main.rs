@@ -12,7 +12,8 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(error) = telemetry::init(cli.log_format, cli.log_filter()) {
+    let service = matches!(cli.command, Command::Run(_));
+    if let Err(error) = telemetry::init(cli.log_format, service, cli.log_filter()) {
         return cli::usage_error(&format!("--log takes a level or a list of target=level: {error}"));
     }
     let result = match cli.command {

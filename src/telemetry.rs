@@ -20,7 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Text when standard error is a terminal, else JSON.
+    /// For `run` away from a terminal JSON, else text.
     Auto,
     /// Text on standard error.
     Text,
@@ -30,15 +30,16 @@ pub enum LogFormat {
 
 /// Installs the process's log output. Later calls change nothing.
 ///
-/// `filter` is a level (`info`) or a list of `target=level` (`warn,stoker=debug`).
+/// `service` says that nobody reads the output but a log collector, unless standard error is a terminal: it decides
+/// what `Auto` is. `filter` is a level (`info`) or a list of `target=level` (`warn,stoker=debug`).
 ///
 /// # Errors
 /// `filter` is malformed.
-pub fn init(format: LogFormat, filter: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
+pub fn init(format: LogFormat, service: bool, filter: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
     let targets: Targets = filter.parse()?;
     let registry = tracing_subscriber::registry().with(targets);
     let installed = match format {
-        LogFormat::Auto if stderr().is_terminal() => text(registry),
+        LogFormat::Auto if !service || stderr().is_terminal() => text(registry),
         LogFormat::Auto | LogFormat::Json => registry.with(CloudLogging { out: stdout }).try_init(),
         LogFormat::Text => text(registry),
     };

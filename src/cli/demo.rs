@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::Args;
 use google_cloud_storage::client::Storage;
-use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -24,8 +23,10 @@ use stoker::event::LabelResult;
 use stoker::local::{Payload, Services, Settings, SubscriptionSettings};
 use stoker::metrics::{Counts, Metrics};
 
+use super::output::{self, progress};
+use super::source::{Listing, warn};
 use super::table::{Results, Row};
-use super::{Exit, output, runtime};
+use super::{Exit, runtime};
 use photos::Photo;
 
 mod photos;
@@ -39,6 +40,9 @@ const RESULTS: &str = "projects/demo/subscriptions/results";
 
 /// Photos in the bucket at a time, so that a large folder does not fill the memory.
 const WINDOW: usize = 64;
+
+/// Loopback takes a 64 MiB object in under a second.
+const UPLOAD_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Without a result for this long, something is stuck.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -56,6 +60,8 @@ pub(crate) struct Demo {
 struct Finished {
     /// By object name.
     results: BTreeMap<String, LabelResult>,
+    /// Photos that could not be uploaded.
+    left_out: usize,
     /// From the first upload to the last result.
     took: Duration,
 }
@@ -63,8 +69,15 @@ struct Finished {
 impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         self.settings.check()?;
-        let photos = photos::find(self.dir.as_deref())?;
-        runtime::block_on(|stop| self.demo(photos, stop))
+        let Listing { found: photos, left_out } = photos::find(self.dir.as_deref())?;
+        left_out.iter().for_each(|problem| warn(problem));
+        let complete = left_out.is_empty();
+        runtime::block_on(|stop| async move {
+            Ok(match self.demo(photos, stop).await? {
+                Exit::Done if !complete => Exit::Failed,
+                exit => exit,
+            })
+        })
     }
 
     async fn demo(self, photos: Vec<Photo>, stop: CancellationToken) -> anyhow::Result<Exit> {
@@ -98,7 +111,7 @@ impl Demo {
             ended??;
         }
         services.shutdown().await;
-        let failed = finished.results.values().filter(|result| result.error.is_some()).count();
+        let failed = finished.results.values().filter(|result| result.error.is_some()).count() + finished.left_out;
         report(&finished, &metrics.snapshot())?;
         Ok(if failed == 0 { Exit::Done } else { Exit::Failed })
     }
@@ -125,7 +138,7 @@ fn start_worker(
     worker
 }
 
-/// Uploads the photos, a window at a time, and gathers a result for each.
+/// Uploads the photos, a window at a time, and gathers a result for each that could be uploaded.
 async fn collect(
     services: &Services,
     bucket: &Storage,
@@ -135,14 +148,20 @@ async fn collect(
     let bar = progress(photos.len());
     let started = Instant::now();
     let mut photos = photos.into_iter();
-    let mut waiting = 0;
+    let (mut waiting, mut left_out) = (0, 0);
     let mut finished = BTreeMap::new();
     loop {
         while waiting < WINDOW
             && let Some(photo) = photos.next()
         {
-            upload(bucket, &photo).await?;
-            waiting += 1;
+            match upload(bucket, &photo).await {
+                Ok(()) => waiting += 1,
+                Err(error) => {
+                    left_out += 1;
+                    bar.inc(1);
+                    bar.suspend(|| warn(&format!("{error:#}")));
+                }
+            }
         }
         if waiting == 0 {
             break;
@@ -157,28 +176,22 @@ async fn collect(
             services.delete_object(BUCKET, &name)?;
         }
     }
-    bar.finish_and_clear();
-    Ok(Finished { results: finished, took: started.elapsed() })
+    Ok(Finished { results: finished, left_out, took: started.elapsed() })
 }
 
 async fn upload(bucket: &Storage, photo: &Photo) -> anyhow::Result<()> {
-    let bytes = photo.read().await?;
-    ensure!(bytes.len() <= Settings::default().max_object_bytes, "{} is too large for the demo", photo.name);
-    bucket
-        .write_object(format!("projects/_/buckets/{BUCKET}"), &photo.name, bytes)
+    let limit = Settings::default().max_object_bytes;
+    let write = bucket
+        .write_object(format!("projects/_/buckets/{BUCKET}"), &photo.name, photo.read(limit).await?)
         .set_content_type(photo.content_type())
         // The in-process service takes an object in one piece.
-        .with_resumable_upload_threshold(Settings::default().max_object_bytes)
-        .send_buffered()
+        .with_resumable_upload_threshold(limit)
+        .send_buffered();
+    timeout(UPLOAD_DEADLINE, write)
         .await
-        .with_context(|| format!("cannot upload {}", photo.name))?;
+        .with_context(|| format!("{}: the upload took over {UPLOAD_DEADLINE:?}", photo.name))?
+        .with_context(|| format!("{}: cannot be uploaded", photo.name))?;
     Ok(())
-}
-
-fn progress(photos: usize) -> ProgressBar {
-    let template = "{bar:40} {pos}/{len} photos  {per_sec}  {eta} left";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(photos as u64).with_style(style)
 }
 
 fn report(finished: &Finished, counts: &Counts) -> anyhow::Result<()> {

@@ -32,6 +32,7 @@ impl Explain {
         let shown = self.file.display();
         let bytes = self.read().with_context(|| format!("cannot read {shown}"))?;
         let messages = parse_message_file(&bytes).with_context(|| format!("cannot find a message in {shown}"))?;
+        anyhow::ensure!(!messages.is_empty(), "there is no message in {shown}");
         for (index, message) in messages.iter().enumerate() {
             let explanation = explain(&message.attributes, &message.data, &filters);
             if self.json {

@@ -3,22 +3,27 @@
 //! The same decoding and the same engine as the worker's. While one batch runs, the next is read and decoded.
 
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 use anyhow::Context;
 use clap::Args;
+use indicatif::ProgressBar;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use stoker::app::{self, Loaded};
 use stoker::config::{LabelArgs, LabelConfig};
 use stoker::event::{Failure, ImageInfo, Label as Named};
-use stoker::image::{Pixels, prepare};
+use stoker::image::{Limits, Pixels, Preprocess, prepare};
 use stoker::model::labels;
 use stoker::pipeline::Engine;
 
-use super::source::{Reader, Source};
+use super::output::{self, progress};
+use super::source::{Listing, Reader, Source, Unread, warn};
 use super::table::{Results, Row};
-use super::{Exit, output, runtime};
+use super::{Exit, runtime};
 
 /// Label files, folders and gs:// objects, without events
 #[derive(Args, Debug)]
@@ -47,44 +52,50 @@ struct Labeled {
 }
 
 /// A source read and decoded, or why that failed.
-struct Input {
+struct Input<T = (Pixels, ImageInfo)> {
     source: String,
-    decoded: Result<(Pixels, ImageInfo), Failure>,
+    decoded: Result<T, Unread>,
+}
+
+/// Decodes on threads of the runtime, as many at a time as there are cores: each holds a whole picture.
+#[derive(Clone)]
+struct Decoder {
+    reader: Arc<Reader>,
+    limits: Limits,
+    preprocess: Preprocess,
+    turns: Arc<Semaphore>,
 }
 
 impl Label {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let config = self.settings.check()?;
-        runtime::block_on(|stop| async move {
-            tokio::select! {
-                exit = self.label(&config) => exit,
-                () = stop.cancelled() => Ok(Exit::Aborted),
-            }
-        })
+        runtime::block_on(|stop| async move { self.label(&config, stop).await })
     }
 
-    async fn label(&self, config: &LabelConfig) -> anyhow::Result<Exit> {
-        let sources = Source::expand(&self.sources)?;
+    async fn label(&self, config: &LabelConfig, stop: CancellationToken) -> anyhow::Result<Exit> {
+        let Listing { found: sources, left_out } = Listing::of(&self.sources)?;
+        left_out.iter().for_each(|problem| warn(problem));
+        let mut failed = left_out.len();
         let Loaded { bundle, classifier } = app::load(&config.model).await.map_err(app::AppError::from)?;
-        let reader = Arc::new(Reader::new(&sources, config).await?);
-        let engine = Engine::start(classifier)?;
-        let preprocess = bundle.manifest().preprocess();
-        let decode = |batch: &[Source]| {
-            let batch = batch.to_vec();
-            let (reader, limits, preprocess) = (reader.clone(), config.limits, preprocess);
-            async move { inputs(batch, reader, move |bytes| prepare(bytes, &limits, &preprocess)).await }
+        let decoder = Decoder {
+            reader: Arc::new(Reader::new(&sources, config).await?),
+            limits: config.limits,
+            preprocess: bundle.manifest().preprocess(),
+            turns: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
         };
+        let engine = Engine::start(classifier)?;
+        let bar = if self.json { ProgressBar::hidden() } else { progress(sources.len()) };
 
         let mut results = Results::new(false);
-        let mut failed = 0;
         let mut batches = sources.chunks(config.max_batch);
-        let mut ready = decode(batches.next().unwrap_or_default()).await?;
-        while !ready.is_empty() {
+        let mut ready = decoder.inputs(batches.next().unwrap_or_default()).await?;
+        while !ready.is_empty() && !stop.is_cancelled() {
+            bar.inc(ready.len() as u64);
             let (batch, pixels) = take_pixels(ready);
             let run = async { if pixels.is_empty() { Ok(Vec::new()) } else { engine.run(pixels).await } };
-            let (logits, next) = tokio::join!(run, decode(batches.next().unwrap_or_default()));
+            let (logits, next) = tokio::join!(run, decoder.inputs(batches.next().unwrap_or_default()));
             let mut logits = logits.map_err(app::AppError::from)?.into_iter();
-            for (source, decoded) in batch {
+            for Input { source, decoded } in batch {
                 let mut line = Labeled { source, status: "failed", image: None, labels: Vec::new(), error: None };
                 match decoded {
                     Ok(image) => {
@@ -95,69 +106,77 @@ impl Label {
                         line.image = Some(image);
                         line.labels = best.into_iter().map(Into::into).collect();
                     }
-                    Err(failure) => {
+                    Err(Unread::Failed(failure)) => {
                         failed += 1;
                         line.error = Some(failure);
+                    }
+                    Err(Unread::Unreadable(error)) => {
+                        failed += 1;
+                        bar.suspend(|| warn(&format!("{error:#}")));
+                        continue;
                     }
                 }
                 if self.json {
                     output::line(serde_json::to_string(&line)?)?;
                 } else {
-                    results.add(Row {
-                        name: &line.source,
-                        labels: &line.labels,
-                        error: line.error.as_ref(),
-                        timing: None,
-                    });
+                    let (labels, error) = (&line.labels[..], line.error.as_ref());
+                    results.add(Row { name: &line.source, labels, error, timing: None });
                 }
             }
             ready = next?;
         }
+        drop(bar);
         if !self.json {
             output::line(results)?;
         }
-        Ok(if failed == 0 { Exit::Done } else { Exit::Failed })
+        Ok(match failed {
+            _ if stop.is_cancelled() => Exit::Aborted,
+            0 => Exit::Done,
+            _ => Exit::Failed,
+        })
+    }
+}
+
+impl Decoder {
+    /// Reads and decodes sources side by side, keeping their order.
+    async fn inputs(&self, batch: &[Source]) -> anyhow::Result<Vec<Input>> {
+        let mut decoding = JoinSet::new();
+        for (index, source) in batch.iter().cloned().enumerate() {
+            let decoder = self.clone();
+            decoding.spawn(async move { (index, decoder.input(source).await) });
+        }
+        let mut inputs = Vec::with_capacity(batch.len());
+        while let Some(decoded) = decoding.join_next().await {
+            let (index, input) = decoded?;
+            inputs.push((index, input?));
+        }
+        inputs.sort_by_key(|(index, _)| *index);
+        Ok(inputs.into_iter().map(|(_, input)| input).collect())
+    }
+
+    async fn input(self, source: Source) -> anyhow::Result<Input> {
+        let _turn = self.turns.acquire().await?;
+        let (limits, preprocess) = (self.limits, self.preprocess);
+        let decoded = match self.reader.read(&source).await {
+            Ok(bytes) => tokio::task::spawn_blocking(move || prepare(&bytes, &limits, &preprocess))
+                .await?
+                .map(|prepared| (prepared.pixels, prepared.info.into()))
+                .map_err(|error| Unread::Failed(Failure::new(error.code(), error.to_string()))),
+            Err(unread) => Err(unread),
+        };
+        Ok(Input { source: source.to_string(), decoded })
     }
 }
 
 /// Takes the pixels of what was decoded out of a batch, in order.
-#[expect(clippy::type_complexity, reason = "one pair of lists, used once")]
-fn take_pixels(batch: Vec<Input>) -> (Vec<(String, Result<ImageInfo, Failure>)>, Vec<Pixels>) {
+fn take_pixels(batch: Vec<Input>) -> (Vec<Input<ImageInfo>>, Vec<Pixels>) {
     let mut pixels = Vec::new();
     let inputs = batch.into_iter().map(|Input { source, decoded }| {
-        let image = decoded.map(|(image, info)| {
+        let decoded = decoded.map(|(image, info)| {
             pixels.push(image);
             info
         });
-        (source, image)
+        Input { source, decoded }
     });
     (inputs.collect(), pixels)
-}
-
-/// Reads and decodes one batch of sources at a time, in parallel, keeping their order.
-async fn inputs<Decode>(batch: Vec<Source>, reader: Arc<Reader>, decode: Decode) -> anyhow::Result<Vec<Input>>
-where
-    Decode: Fn(&[u8]) -> Result<stoker::image::Prepared, stoker::image::ImageError> + Clone + Send + 'static,
-{
-    let mut reading = JoinSet::new();
-    let count = batch.len();
-    for (index, source) in batch.into_iter().enumerate() {
-        let (reader, decode) = (reader.clone(), decode.clone());
-        reading.spawn(async move {
-            let decoded = match reader.read(&source).await {
-                Ok(bytes) => tokio::task::spawn_blocking(move || decode(&bytes))
-                    .await?
-                    .map(|prepared| (prepared.pixels, prepared.info.into()))
-                    .map_err(|error| Failure::new(error.code(), error.to_string())),
-                Err(failure) => Err(failure?),
-            };
-            anyhow::Ok((index, Input { source: source.to_string(), decoded }))
-        });
-    }
-    let mut inputs: Vec<Option<Input>> = (0..count).map(|_| None).collect();
-    while let Some(read) = reading.join_next().await {
-        let (index, input) = read??;
-        inputs[index] = Some(input);
-    }
-    Ok(inputs.into_iter().flatten().collect())
 }

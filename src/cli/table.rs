@@ -1,9 +1,14 @@
 //! Results as a table for people.
 
+use std::io::{IsTerminal, stdout};
+
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-use stoker::event::{Failure, Label, Timing};
+use stoker::event::{Failure, Label, Timing, printable};
+
+/// Columns of a table that goes elsewhere than to a terminal.
+const WIDTH: u16 = 100;
 
 /// Labels shown an image.
 const SHOWN_LABELS: usize = 3;
@@ -27,6 +32,9 @@ impl Results {
     pub(super) fn new(timed: bool) -> Self {
         let mut table = Table::new();
         table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        if !stdout().is_terminal() {
+            table.set_width(WIDTH);
+        }
         let mut header = vec!["object", "labels"];
         if timed {
             header.extend(["fetch", "decode", "wait", "infer", "total ms"]);
@@ -40,7 +48,7 @@ impl Results {
 
     /// Adds one result.
     pub(super) fn add(&mut self, row: Row<'_>) {
-        let mut cells = vec![row.name.to_owned(), outcome(&row)];
+        let mut cells = vec![printable(row.name), outcome(&row)];
         if let Some(spent) = row.timing {
             let ms = |time: Option<u64>| time.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
             cells.extend([ms(spent.fetch), ms(spent.decode), ms(spent.wait), ms(spent.infer), spent.total.to_string()]);

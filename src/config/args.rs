@@ -2,6 +2,8 @@
 
 use clap::{Args, Parser};
 
+use crate::event::EventType;
+
 /// Arguments of `stoker run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
@@ -177,10 +179,17 @@ impl RunArgs {
         Ok(Bare::try_parse_from(std::iter::once("stoker").chain(words))?.run)
     }
 
-    /// The same, with model, reads and images from `label`.
+    /// The same with model, reads and images from `label`, and with filters that pass every upload.
     #[must_use]
     pub fn with_label(self, label: &LabelArgs) -> Self {
         let LabelArgs { model, fetch, image, .. } = label.clone();
-        Self { model, fetch, image, ..self }
+        let none = String::new;
+        let filters = FilterArgs {
+            event_types: EventType::Finalize.as_str().to_owned(),
+            name_prefixes: none(),
+            name_suffixes: none(),
+            content_types: none(),
+        };
+        Self { filters, model, fetch, image, ..self }
     }
 }

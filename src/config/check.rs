@@ -10,6 +10,7 @@ use humantime::format_duration;
 
 use super::args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 use super::problems::Problems;
+use super::proxy;
 use super::{ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RunConfig, ServiceConfig};
 use crate::event::{EventType, Filters};
 use crate::image::Limits;
@@ -24,26 +25,21 @@ impl RunArgs {
         let mut problems = Problems::default();
         let config = RunConfig {
             services: self.services.read(&mut problems),
-            subscription: self.resource(&mut problems, "--subscription", self.subscription.as_deref(), "subscriptions"),
-            results_topic: self.resource(&mut problems, "--results-topic", self.results_topic.as_deref(), "topics"),
+            subscription: self.resource(&mut problems, "--subscription", &self.subscription, "subscriptions"),
+            results_topic: self.resource(&mut problems, "--results-topic", &self.results_topic, "topics"),
             filters: self.filters.read(&mut problems),
             model: self.model.read(&mut problems),
             pipeline: self.pipeline(&mut problems),
             limits: self.image.read(&mut problems),
-            instance: [&self.instance, &self.hostname]
-                .into_iter()
-                .flatten()
-                .next()
-                .cloned()
-                .unwrap_or_else(random_name),
+            instance: first_set([&self.instance, &self.hostname]).map_or_else(random_name, str::to_owned),
         };
         cross_check(&config.pipeline, &mut problems);
         problems.finish(config)
     }
 
-    fn resource(&self, problems: &mut Problems, flag: &str, name: Option<&str>, kind: &str) -> String {
+    fn resource(&self, problems: &mut Problems, flag: &str, name: &Option<String>, kind: &str) -> String {
         let example = format!("projects/PROJECT/{kind}/ID");
-        let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) else {
+        let Some(name) = first_set([name]) else {
             problems.add(format!("{flag} is missing: give {example}, or an ID and --project"));
             return example;
         };
@@ -54,8 +50,11 @@ impl RunArgs {
             return name.to_owned();
         }
         problems.ensure(!name.contains('/'), || format!("{flag} takes {example} or an ID, not {name:?}"));
-        match [&self.project, &self.google_cloud_project].into_iter().flatten().next() {
-            Some(project) => format!("projects/{project}/{kind}/{name}"),
+        match first_set([&self.project, &self.google_cloud_project]) {
+            Some(project) => {
+                problems.ensure(!project.contains(['/', ' ']), || format!("--project takes an ID, not {project:?}"));
+                format!("projects/{project}/{kind}/{name}")
+            }
             None => {
                 problems.add(format!("{flag} {name:?} is an ID: give --project as well, or {example}"));
                 example
@@ -111,6 +110,11 @@ impl FilterArgs {
     }
 }
 
+/// The first that is set to more than blanks: an empty variable counts as not set.
+fn first_set<'a, const N: usize>(values: [&'a Option<String>; N]) -> Option<&'a str> {
+    values.into_iter().flatten().map(|value| value.trim()).find(|value| !value.is_empty())
+}
+
 /// A name for a worker that nobody named. The standard library's hash keys are random in each process.
 fn random_name() -> String {
     format!("stoker-{:016x}", RandomState::new().build_hasher().finish())
@@ -119,17 +123,21 @@ fn random_name() -> String {
 /// The rules that tie settings to each other.
 fn cross_check(it: &PipelineConfig, problems: &mut Problems) {
     let PipelineConfig { max_batch, max_outstanding, .. } = *it;
-    problems.ensure(max_batch <= max_outstanding, || {
+    problems.relate(&["--max-batch", "--max-outstanding"], max_batch <= max_outstanding, || {
         format!("--max-batch {max_batch} is over --max-outstanding {max_outstanding}: such a batch could never fill")
     });
     let (shortest, longest) = (Duration::from_secs(10), Duration::from_secs(600));
-    problems.ensure((shortest..=longest).contains(&it.lease_extension), || {
+    problems.relate(&["--lease-extension"], (shortest..=longest).contains(&it.lease_extension), || {
         format!("--lease-extension takes 10s to 10m, not {}", format_duration(it.lease_extension))
+    });
+    problems.relate(&["--lease-extension", "--max-lease"], it.lease_extension <= it.max_lease, || {
+        let (ahead, lease) = (format_duration(it.lease_extension), format_duration(it.max_lease));
+        format!("--lease-extension ({ahead}) is over --max-lease ({lease}): the last extension would outlive it")
     });
     for (flag, time) in
         [("--fetch-timeout", it.fetch.timeout), ("--publish-timeout", it.publish_timeout), ("--grace", it.grace)]
     {
-        problems.ensure(time < it.max_lease, || {
+        problems.relate(&[flag, "--max-lease"], time < it.max_lease, || {
             let (time, lease) = (format_duration(time), format_duration(it.max_lease));
             format!("{flag} ({time}) must be under --max-lease ({lease}): the message would go to another worker")
         });
@@ -151,13 +159,13 @@ impl ServiceArgs {
         ServiceConfig {
             pubsub_endpoint: endpoint(
                 problems,
-                ("--pubsub-endpoint", self.pubsub_endpoint.as_deref()),
-                ("PUBSUB_EMULATOR_HOST", self.pubsub_emulator_host.as_deref()),
+                ("--pubsub-endpoint", first_set([&self.pubsub_endpoint])),
+                ("PUBSUB_EMULATOR_HOST", first_set([&self.pubsub_emulator_host])),
             ),
             storage_endpoint: endpoint(
                 problems,
-                ("--storage-endpoint", self.storage_endpoint.as_deref()),
-                ("STORAGE_EMULATOR_HOST", self.storage_emulator_host.as_deref()),
+                ("--storage-endpoint", first_set([&self.storage_endpoint])),
+                ("STORAGE_EMULATOR_HOST", first_set([&self.storage_emulator_host])),
             ),
         }
     }
@@ -170,15 +178,20 @@ fn endpoint(
     (variable, emulator): (&str, Option<&str>),
 ) -> Option<String> {
     let (name, text) = match (given, emulator) {
-        (Some(text), _) => (flag, text.trim().to_owned()),
-        (None, Some(text)) if text.contains("://") => (variable, text.trim().to_owned()),
-        (None, Some(text)) if !text.trim().is_empty() => (variable, format!("http://{}", text.trim())),
-        _ => return None,
+        (Some(text), _) => (flag, text.to_owned()),
+        (None, Some(text)) if text.contains("://") => (variable, text.to_owned()),
+        (None, Some(text)) => (variable, format!("http://{text}")),
+        (None, None) => return None,
     };
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     problems.ensure(rest.is_some_and(|host| !host.trim_end_matches('/').is_empty()), || {
         format!("{name} takes an URL such as http://localhost:8085, not {text:?}")
     });
+    if let Some(variable) = proxy::in_the_way_of(&text) {
+        problems.add(format!(
+            "{variable} is set and would take the requests to {text} elsewhere: set NO_PROXY=localhost,127.0.0.1"
+        ));
+    }
     Some(text.trim_end_matches('/').to_owned())
 }
 
@@ -217,10 +230,10 @@ impl FetchArgs {
             timeout: problems.duration("--fetch-timeout", &self.fetch_timeout),
             max_object_bytes: problems.bytes("--max-object-bytes", &self.max_object_bytes),
             budget_bytes: problems.bytes("--fetch-budget", &self.fetch_budget),
-            quota_project: self.quota_project.clone(),
+            quota_project: first_set([&self.quota_project]).map(str::to_owned),
         };
         let FetchConfig { max_object_bytes, budget_bytes, .. } = config;
-        problems.ensure(max_object_bytes <= budget_bytes, || {
+        problems.relate(&["--max-object-bytes", "--fetch-budget"], max_object_bytes <= budget_bytes, || {
             format!(
                 "--max-object-bytes ({}) is over --fetch-budget ({}): such an object could never be read",
                 ByteSize(max_object_bytes),

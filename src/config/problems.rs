@@ -32,49 +32,66 @@ impl std::error::Error for ConfigError {}
 
 /// The problems found so far. A value that cannot be read leaves a stand-in, so that checking goes on.
 #[derive(Default)]
-pub(super) struct Problems(Vec<String>);
+pub(super) struct Problems {
+    lines: Vec<String>,
+    /// Flags whose value is a stand-in.
+    unread: Vec<&'static str>,
+}
 
 impl Problems {
     pub(super) fn add(&mut self, problem: impl Into<String>) {
-        self.0.push(problem.into());
+        self.lines.push(problem.into());
+    }
+
+    fn unread(&mut self, flag: &'static str, problem: String) {
+        self.unread.push(flag);
+        self.add(problem);
+    }
+
+    /// Adds `problem` unless `holds`, or unless one of the flags that it relates could not be read.
+    pub(super) fn relate(&mut self, flags: &[&str], holds: bool, problem: impl FnOnce() -> String) {
+        if !flags.iter().any(|flag| self.unread.contains(flag)) {
+            self.ensure(holds, problem);
+        }
     }
 
     /// Adds `problem` unless `holds`.
     pub(super) fn ensure(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
-            self.0.push(problem());
+            self.lines.push(problem());
         }
     }
 
     /// The value of `flag` if it reads as a `T` within `range`, else `range`'s start.
-    pub(super) fn number<T>(&mut self, flag: &str, text: &str, range: std::ops::RangeInclusive<T>) -> T
+    pub(super) fn number<T>(&mut self, flag: &'static str, text: &str, range: std::ops::RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + Display + Copy,
     {
         match text.trim().parse() {
             Ok(value) if range.contains(&value) => value,
             _ => {
-                self.add(format!("{flag} takes a number from {} to {}, not {text:?}", range.start(), range.end()));
+                let (least, most) = (range.start(), range.end());
+                self.unread(flag, format!("{flag} takes a number from {least} to {most}, not {text:?}"));
                 *range.start()
             }
         }
     }
 
-    pub(super) fn bytes(&mut self, flag: &str, text: &str) -> u64 {
+    pub(super) fn bytes(&mut self, flag: &'static str, text: &str) -> u64 {
         match text.trim().parse::<bytesize::ByteSize>() {
             Ok(size) if size.as_u64() > 0 => size.as_u64(),
             _ => {
-                self.add(format!("{flag} takes a size such as 64MiB, not {text:?}"));
+                self.unread(flag, format!("{flag} takes a size such as 64MiB, not {text:?}"));
                 1
             }
         }
     }
 
-    pub(super) fn duration(&mut self, flag: &str, text: &str) -> Duration {
+    pub(super) fn duration(&mut self, flag: &'static str, text: &str) -> Duration {
         match humantime::parse_duration(text.trim()) {
             Ok(time) if time > Duration::ZERO => time,
             _ => {
-                self.add(format!("{flag} takes a time such as 30s or 5m, not {text:?}"));
+                self.unread(flag, format!("{flag} takes a time such as 30s or 5m, not {text:?}"));
                 Duration::from_secs(1)
             }
         }
@@ -87,6 +104,6 @@ impl Problems {
 
     /// `checked` if nothing is wrong.
     pub(super) fn finish<T>(self, checked: T) -> Result<T, ConfigError> {
-        if self.0.is_empty() { Ok(checked) } else { Err(ConfigError(self.0)) }
+        if self.lines.is_empty() { Ok(checked) } else { Err(ConfigError(self.lines)) }
     }
 }

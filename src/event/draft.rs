@@ -70,7 +70,11 @@ impl Draft {
             return Err(self.malformed(bucket.place, &bucket.value, "a bucket name"));
         }
         if !is_name(&name.value) {
-            return Err(self.malformed(name.place, &name.value, "an object name of 1 to 1024 bytes, not . or .."));
+            return Err(self.malformed(
+                name.place,
+                &name.value,
+                "an object name of 1 to 1024 bytes without line breaks, not . or ..",
+            ));
         }
         let object = ObjectId { bucket: bucket.value.clone(), name: name.value.clone(), generation };
         Ok(Upload { object, kind, size: self.size, content_type: self.content_type })

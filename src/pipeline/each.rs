@@ -10,11 +10,7 @@ use super::error::Fatal;
 /// Runs `work` on every item of `input`, at most `limit` at a time, until the input closes and the work is done.
 ///
 /// Dropping the future aborts what is running, which drops the jobs and so returns their messages.
-pub(super) async fn each<T, Work>(
-    input: Receiver<T>,
-    limit: usize,
-    work: impl Fn(T) -> Work,
-) -> Result<(), Fatal>
+pub(super) async fn each<T, Work>(input: Receiver<T>, limit: usize, work: impl Fn(T) -> Work) -> Result<(), Fatal>
 where
     Work: Future<Output = Result<(), Fatal>> + Send + 'static,
 {

@@ -20,7 +20,9 @@ pub enum Fatal {
         source: Error,
     },
     /// The results topic is missing or closed to this identity, so no job can end.
-    #[error("cannot publish to {topic}: check that it exists and that this identity may publish to it (--results-topic)")]
+    #[error(
+        "cannot publish to {topic}: check that it exists and that this identity may publish to it (--results-topic)"
+    )]
     ResultsTopic {
         /// Full name of the topic.
         topic: String,

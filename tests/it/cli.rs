@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stoker::local::{Call, Fault, Rule};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::world::{CAT, World, within};
@@ -37,9 +38,12 @@ fn worker(world: &World, words: &[&str]) -> Child {
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-fn signal(child: &Child, signal: &str) {
-    let pid = child.id().expect("still running").to_string();
-    assert!(std::process::Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+fn signal(pid: &str, signal: &str) {
+    assert!(std::process::Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
+}
+
+fn pid(child: &Child) -> String {
+    child.id().expect("still running").to_string()
 }
 
 #[tokio::test]
@@ -142,6 +146,60 @@ async fn without_credentials_it_says_so_and_ends() {
 }
 
 #[tokio::test]
+async fn an_emulator_that_does_not_answer_is_named() {
+    let mut command = stoker(&["run", "--project", "p", "--subscription", "s", "--results-topic", "t"]);
+    command.env("PUBSUB_EMULATOR_HOST", "127.0.0.1:1").env("STORAGE_EMULATOR_HOST", "127.0.0.1:1");
+    let output = within(command.output()).await.unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stderr).contains("nothing answers at http://127.0.0.1:1"), "{}", text(&output.stderr));
+}
+
+#[tokio::test]
+async fn a_proxy_in_the_way_is_named() {
+    let mut command = stoker(&["demo"]);
+    let output = within(command.env("http_proxy", "http://127.0.0.1:9").output()).await.unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("http_proxy"), "{}", text(&output.stderr));
+    let mut command = stoker(&["demo"]);
+    command.env("http_proxy", "http://127.0.0.1:9").env("NO_PROXY", "localhost,127.0.0.1");
+    assert_eq!(within(command.output()).await.unwrap().status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn one_bad_entry_of_a_folder_costs_only_itself() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("odd-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("below")).unwrap();
+    std::fs::write(dir.join("cat.jpg"), CAT).unwrap();
+    std::os::unix::fs::symlink("nowhere", dir.join("dangling.jpg")).unwrap();
+    std::os::unix::fs::symlink("..", dir.join("below/up")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(dir.join("below/socket.jpg")).unwrap();
+    for words in [["label", dir.to_str().unwrap()], ["demo", dir.to_str().unwrap()]] {
+        let output = run(&words).await;
+        let (shown, warned) = (text(&output.stdout), text(&output.stderr));
+        assert!(shown.contains("tiger cat"), "{words:?}: {shown}{warned}");
+        for entry in ["dangling.jpg", "below/up", "below/socket.jpg"] {
+            assert!(warned.contains(entry), "{entry} is not in\n{warned}");
+        }
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+    }
+    drop(socket);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn label_ends_quietly_when_nobody_reads_on() {
+    let cat = fixture("photos/chelsea.jpg");
+    let words: Vec<&str> = ["label", "--json", "--max-batch", "1"].into_iter().chain([cat.as_str(); 200]).collect();
+    let mut child = stoker(&words).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(within(lines.next_line()).await.unwrap().unwrap().contains("tiger cat"));
+    drop(lines);
+    let output = within(child.wait_with_output()).await.unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[tokio::test]
 async fn the_emulator_variables_are_honoured() {
     let mut world = World::local().await;
     world.upload("cat.jpg", CAT).await;
@@ -150,7 +208,7 @@ async fn the_emulator_variables_are_honoured() {
     command.env("STORAGE_EMULATOR_HOST", &world.storage);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     assert_eq!(world.next().await.result.labels[0].name, "tiger cat");
-    signal(&child, "TERM");
+    signal(&pid(&child), "TERM");
     assert_eq!(within(child.wait_with_output()).await.unwrap().status.code(), Some(0));
 }
 
@@ -163,7 +221,7 @@ async fn sigterm_drains_and_ends_with_zero() {
     }
     let child = worker(&world, &["--max-outstanding", "8", "--grace", "30s"]);
     world.next().await;
-    signal(&child, "TERM");
+    signal(&pid(&child), "TERM");
     let output = within(child.wait_with_output()).await.unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let counts = world.services().counts(&world.uploads).unwrap();
@@ -177,12 +235,21 @@ async fn a_second_signal_ends_it_at_once() {
     let faults = world.services().faults().clone();
     faults.add(Rule::new(Call::Read, Fault::Stall).always()).unwrap();
     world.upload("cat.jpg", CAT).await;
-    let child = worker(&world, &["--grace", "100s", "--fetch-timeout", "200s"]);
+    let mut child = worker(&world, &["--grace", "100s", "--fetch-timeout", "200s"]);
+    let child_id = pid(&child);
     within(faults.wait_for(Call::Read, 1)).await;
-    signal(&child, "INT");
-    signal(&child, "TERM");
-    let output = within(child.wait_with_output()).await.unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    // Signals within a second are one; so it takes a few.
+    let mut again = tokio::time::interval(Duration::from_millis(300));
+    let status = within(async {
+        loop {
+            tokio::select! {
+                status = child.wait() => return status.unwrap(),
+                _ = again.tick() => signal(&child_id, "INT"),
+            }
+        }
+    });
+    assert_eq!(status.await.code(), Some(130));
+    assert_eq!(world.services().counts(&world.uploads).unwrap().outstanding, 0, "what it held is not back");
 }
 
 #[tokio::test]

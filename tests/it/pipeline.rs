@@ -250,6 +250,25 @@ async fn a_stop_finishes_what_is_held_and_returns_nothing_unfinished() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stop_starts_nothing_new() {
+    let mut world = World::local().await;
+    let faults = world.services().faults().clone();
+    for photo in 0..30 {
+        let name = format!("{photo}.jpg");
+        world.upload(Box::leak(name.into_boxed_str()), CAT).await;
+    }
+    faults.add(Rule::new(Call::Read, Fault::Delay(Duration::from_secs(1))).always()).unwrap();
+    let worker = world.worker(&[("--fetch-concurrency", "2"), ("--grace", "60s")]);
+    within(faults.wait_for(Call::Read, 2)).await;
+    assert_eq!(worker.stop().await.unwrap(), Ended::Drained);
+    assert!(faults.count(Call::Read) <= 4, "it went on to read {} objects", faults.count(Call::Read));
+    let counts = world.services().counts(&world.uploads).unwrap();
+    assert_eq!(counts.outstanding, 0, "{counts:?}");
+    assert!(counts.acked >= 2, "what had begun was finished: {counts:?}");
+    world.next().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_returns_what_the_grace_does_not_cover() {
     let world = World::local().await;
     let faults = world.services().faults().clone();
@@ -277,7 +296,11 @@ async fn a_missing_results_topic_ends_the_worker_and_returns_the_message() {
     world.upload("cat.jpg", CAT).await;
     let worker = world.worker(&[("--results-topic", "projects/stoker/topics/nowhere")]);
     let error = worker.ended().await.unwrap_err();
-    assert!(matches!(&error, AppError::Fatal(Fatal::ResultsTopic { topic, .. }) if topic.ends_with("nowhere")), "{error}");
-    let counts = world.services().counts(&world.uploads).unwrap();
-    assert_eq!((counts.outstanding, counts.acked), (0, 0), "{counts:?}");
+    assert!(
+        matches!(&error, AppError::Fatal(Fatal::ResultsTopic { topic, .. }) if topic.ends_with("nowhere")),
+        "{error}"
+    );
+    let returned = world.services().wait_until(&world.uploads, |counts| counts.outstanding == 0);
+    let counts = tokio::time::timeout(Duration::from_secs(5), returned).await.expect("not returned").unwrap();
+    assert_eq!(counts.acked, 0, "{counts:?}");
 }

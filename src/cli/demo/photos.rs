@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 
-use crate::cli::source;
+use crate::cli::source::Listing;
 
 /// Sample photos, with their licences in `fixtures/README.md`.
 const SAMPLES: [(&str, &[u8]); 7] = [
@@ -30,29 +30,37 @@ enum Content {
 }
 
 /// All files below `dir`, or the samples. Files are read when their turn comes.
-pub(super) fn find(dir: Option<&Path>) -> anyhow::Result<Vec<Photo>> {
+pub(super) fn find(dir: Option<&Path>) -> anyhow::Result<Listing<Photo>> {
     let Some(dir) = dir else {
-        let photo =
-            |(name, bytes): (&str, &'static [u8])| Photo { name: name.to_owned(), content: Content::Sample(bytes) };
-        return Ok(SAMPLES.into_iter().map(photo).collect());
+        let found = SAMPLES.map(|(name, bytes)| Photo { name: name.to_owned(), content: Content::Sample(bytes) });
+        return Ok(Listing { found: found.into(), left_out: Vec::new() });
     };
-    let mut photos = Vec::new();
-    source::files(dir, &mut |path| {
+    let Listing { found: paths, mut left_out } = Listing::below(dir)?;
+    let mut found = Vec::new();
+    for path in paths {
         let below = path.strip_prefix(dir).ok().filter(|rest| !rest.as_os_str().is_empty()).unwrap_or(&path);
-        let name = below.to_string_lossy().into_owned();
-        photos.push(Photo { name, content: Content::File(path) });
-    })?;
-    ensure!(!photos.is_empty(), "there is no file in {}", dir.display());
-    Ok(photos)
+        match below.to_str() {
+            Some(name) => found.push(Photo { name: name.to_owned(), content: Content::File(path) }),
+            None => left_out.push(format!("{}: an object's name is UTF-8", path.display())),
+        }
+    }
+    Ok(Listing { found, left_out })
 }
 
 impl Photo {
-    pub(super) async fn read(&self) -> anyhow::Result<Bytes> {
+    /// The photo's bytes, if there are at most `limit`.
+    pub(super) async fn read(&self, limit: usize) -> anyhow::Result<Bytes> {
         match &self.content {
             Content::Sample(bytes) => Ok(Bytes::from_static(bytes)),
             Content::File(path) => {
-                let read = tokio::fs::read(path).await;
-                Ok(read.with_context(|| format!("cannot read {}", path.display()))?.into())
+                let unreadable = || format!("{}: cannot be read", path.display());
+                let size = tokio::fs::metadata(path).await.with_context(unreadable)?.len();
+                ensure!(
+                    size <= limit as u64,
+                    "{}: over {limit} bytes, which is too large for the demo",
+                    path.display()
+                );
+                Ok(tokio::fs::read(path).await.with_context(unreadable)?.into())
             }
         }
     }

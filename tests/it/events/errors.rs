@@ -58,17 +58,22 @@ fn errors_of_data_say_what_is_wrong_and_in_which_shape() {
         (
             r#"{"uri":"gs://uploads/"}"#.into(),
             Some(EventKind::Direct),
-            "direct: uri is \"\": expected an object name of 1 to 1024 bytes, not . or ..".into(),
+            "direct: uri is \"\": expected an object name of 1 to 1024 bytes without line breaks, not . or ..".into(),
+        ),
+        (
+            r#"{"bucket":"uploads","name":"a\nb"}"#.into(),
+            Some(EventKind::Direct),
+            "direct: name is \"a\\nb\": expected an object name of 1 to 1024 bytes without line breaks, not . or ..".into(),
         ),
         (
             r#"{"bucket":"uploads","name":".."}"#.into(),
             Some(EventKind::Direct),
-            "direct: name is \"..\": expected an object name of 1 to 1024 bytes, not . or ..".into(),
+            "direct: name is \"..\": expected an object name of 1 to 1024 bytes without line breaks, not . or ..".into(),
         ),
         (
             format!(r#"{{"bucket":"uploads","name":"{long}"}}"#),
             Some(EventKind::Direct),
-            format!("direct: name is {cut}: expected an object name of 1 to 1024 bytes, not . or .."),
+            format!("direct: name is {cut}: expected an object name of 1 to 1024 bytes without line breaks, not . or .."),
         ),
         (
             r#"{"bucket":"Up/loads","name":"a"}"#.into(),
@@ -204,7 +209,7 @@ fn errors_of_attributes_say_what_is_wrong_and_in_which_shape() {
             changed("objectId", ""),
             "",
             notified,
-            "gcs_notification: attribute objectId is \"\": expected an object name of 1 to 1024 bytes, not . or ..",
+            "gcs_notification: attribute objectId is \"\": expected an object name of 1 to 1024 bytes without line breaks, not . or ..",
         ),
         (
             changed("objectGeneration", "soon"),

@@ -22,7 +22,9 @@ fn bucket() -> impl Strategy<Value = String> {
 
 /// Names that Cloud Storage could hold, but for a folder's: those are skipped.
 fn name() -> impl Strategy<Value = String> {
-    text(250).prop_filter("a name", |name| !matches!(name.as_str(), "" | "." | "..") && !name.ends_with('/'))
+    text(250).prop_filter("a name", |name| {
+        !matches!(name.as_str(), "" | "." | "..") && !name.ends_with('/') && !name.contains(['\r', '\n'])
+    })
 }
 
 /// Words that the shapes know, so that random messages get further than the first check.
