@@ -111,7 +111,7 @@ impl FilterArgs {
 }
 
 /// The first that is set to more than blanks: an empty variable counts as not set.
-fn first_set<'a, const N: usize>(values: [&'a Option<String>; N]) -> Option<&'a str> {
+fn first_set<const N: usize>(values: [&Option<String>; N]) -> Option<&str> {
     values.into_iter().flatten().map(|value| value.trim()).find(|value| !value.is_empty())
 }
 
