@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 /// Most time any test may take before it counts as stuck.
 const STUCK: Duration = Duration::from_secs(120);
 
+/// What was on its way over a stream that broke comes again when its lease ends; this is the shortest there is.
+const SHORTEST_LEASE: Duration = Duration::from_secs(10);
+
 pub(crate) const CAT: &[u8] = include_bytes!("../../fixtures/photos/chelsea.jpg");
 pub(crate) const COFFEE: &[u8] = include_bytes!("../../fixtures/photos/coffee.jpg");
 pub(crate) const ROCKET: &[u8] = include_bytes!("../../fixtures/photos/rocket.jpg");
@@ -213,7 +216,7 @@ fn read(subscriber: Subscriber, subscription: String) -> (mpsc::Receiver<Receive
     let (results, receiver) = mpsc::channel(1024);
     let mut reading = JoinSet::new();
     reading.spawn(async move {
-        let mut stream = subscriber.subscribe(subscription).build();
+        let mut stream = subscriber.subscribe(subscription).set_max_lease_extension(SHORTEST_LEASE).build();
         while let Some(Ok((message, handler))) = stream.next().await {
             handler.ack();
             let result = serde_json::from_slice(&message.data).expect("every message on the results topic is a result");
