@@ -29,7 +29,6 @@ impl fmt::Display for Source {
 }
 
 /// What people named, folders replaced by the files below them, in the order of their names.
-#[derive(Default)]
 pub(super) struct Listing<T> {
     pub(super) found: Vec<T>,
     /// Entries below a named folder that cannot be used, and why.

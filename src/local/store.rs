@@ -194,7 +194,9 @@ impl Store {
 
 impl State {
     fn bucket(&mut self, name: &str) -> Result<&mut Bucket, Error> {
-        self.buckets.get_mut(name).ok_or_else(|| Error::NotFound(format!("bucket {name}")))
+        self.buckets
+            .get_mut(name)
+            .ok_or_else(|| Error::NotFound(format!("the specified bucket does not exist: {name}")))
     }
 
     /// Microseconds since 1970, as in the service, and always growing.

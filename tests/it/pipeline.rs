@@ -173,6 +173,35 @@ async fn what_keeps_failing_is_dead_lettered_and_the_attempt_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_missing_bucket_fails_no_upload() {
+    let world = World::local().await;
+    let faults = world.services().faults().clone();
+    world.publish(HashMap::new(), r#"{"uri": "gs://nowhere/cat.jpg"}"#).await;
+    let worker = world.worker(&[]);
+    // It comes again instead of ending as object_gone.
+    within(faults.wait_for(Call::Read, 2)).await;
+    let metrics = worker.metrics.clone();
+    worker.stop().await.unwrap();
+    let counts = metrics.snapshot();
+    assert_eq!((counts.failed_total(), counts.acked), (0, 0));
+    assert!(counts.retried["fetch_denied"] >= 1, "{:?}", counts.retried);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_results_topic_that_is_closed_to_the_worker_ends_it() {
+    let world = World::local().await;
+    let faults = world.services().faults().clone();
+    faults.add(Rule::new(Call::Publish, Fault::Error(403)).matching("topics/re-").always()).unwrap();
+    world.upload("cat.jpg", CAT).await;
+    let error = world.worker(&[]).ended().await.unwrap_err();
+    assert!(
+        matches!(&error, AppError::Fatal(Fatal::ResultsTopic { topic, .. }) if *topic == world.results_topic),
+        "{error}"
+    );
+    assert_eq!(world.services().counts(&world.uploads).unwrap().acked, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redelivery_joins_the_running_job() {
     let mut world = World::local().await;
     let faults = world.services().faults().clone();
