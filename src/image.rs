@@ -7,6 +7,7 @@
 //! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
 //! one, so that only the small result is turned.
 
+mod colour;
 mod decode;
 mod jpeg;
 mod limits;
@@ -16,7 +17,11 @@ mod sniff;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ::image::RgbImage;
+use ::image::metadata::Orientation;
+
 use crate::event::FailureCode;
+use resize::{Crop, Scaling};
 
 pub use limits::Limits;
 pub use sniff::Format;
@@ -103,6 +108,16 @@ pub enum ImageError {
         /// The limit, in the same unit.
         limit: u64,
     },
+    /// More parts or work than [`Limits`] allow.
+    #[error("too complex: {what} {found} exceeds the limit of {limit}")]
+    TooComplex {
+        /// What is too much: `frames`, `metadata chunks`, `scans`, `decode time (ms)`.
+        what: &'static str,
+        /// The image's figure.
+        found: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The file ends before the decoder had a picture.
     #[error("truncated image: {0}")]
     Truncated(String),
@@ -119,6 +134,7 @@ impl ImageError {
             ImageError::NotAnImage => FailureCode::NotAnImage,
             ImageError::UnsupportedFormat { .. } => FailureCode::UnsupportedFormat,
             ImageError::TooManyPixels { .. } => FailureCode::TooManyPixels,
+            ImageError::TooComplex { .. } => FailureCode::TooComplex,
             ImageError::Truncated(_) => FailureCode::TruncatedImage,
             ImageError::Corrupt(_) => FailureCode::CorruptImage,
         }
@@ -132,25 +148,42 @@ impl ImageError {
 pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result<Prepared, ImageError> {
     contained(|| {
         let format = sniff::format(bytes)?;
+        if format == Format::Jpeg {
+            let header = jpeg::Header::read(bytes, limits)?;
+            let (stored, orientation) = (header.dimensions(), header.orientation());
+            let (crop, scaling) = stored_input(stored, orientation, preprocess);
+            let scale = limits.scaled_decoding.then_some(scaling.size);
+            let jpeg::Decoded { picture, truncated } = header.decode(crop, scale, limits)?;
+            return Ok(prepared(picture.into_scaled(&scaling)?, format, stored, orientation, truncated));
+        }
         let decoded = decode::decode(bytes, format, limits)?;
-        let orientation = decoded.orientation;
-        let (width, height) = orientation::upright_size(decoded.rgb.dimensions(), orientation);
-        let crop = resize::central_crop(width, height, preprocess.crop_fraction);
-        let stored_crop = orientation::stored_crop(crop, (width, height), orientation);
-        let stored_size = orientation::stored_size((preprocess.width, preprocess.height), orientation);
-        let first = orientation::upright_width(orientation);
-        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
-        Ok(Prepared {
-            pixels: orientation::turn(small, orientation),
-            info: ImageInfo {
-                format,
-                width: decoded.rgb.width(),
-                height: decoded.rgb.height(),
-                orientation: orientation.to_exif(),
-                truncated: decoded.truncated,
-            },
-        })
+        let (crop, scaling) = stored_input(decoded.rgb.dimensions(), decoded.orientation, preprocess);
+        let small = resize::rgb(&decoded.rgb, crop, &scaling)?;
+        Ok(prepared(small, format, decoded.rgb.dimensions(), decoded.orientation, decoded.truncated))
     })
+}
+
+/// What of the stored picture becomes the model's input, and how.
+fn stored_input((width, height): (u32, u32), orientation: Orientation, preprocess: &Preprocess) -> (Crop, Scaling) {
+    let (width, height) = orientation::upright_size((width, height), orientation);
+    let crop = resize::central_crop(width, height, preprocess.crop_fraction);
+    let scaling = Scaling {
+        size: orientation::stored_size((preprocess.width, preprocess.height), orientation),
+        filter: preprocess.filter,
+        first: orientation::upright_width(orientation),
+    };
+    (orientation::stored_crop(crop, (width, height), orientation), scaling)
+}
+
+fn prepared(
+    small: RgbImage,
+    format: Format,
+    (width, height): (u32, u32),
+    orientation: Orientation,
+    truncated: bool,
+) -> Prepared {
+    let info = ImageInfo { format, width, height, orientation: orientation.to_exif(), truncated };
+    Prepared { pixels: orientation::turn(small, orientation), info }
 }
 
 /// Decodes an image as it is, upright but uncut and unscaled.
@@ -159,7 +192,14 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
 /// As [`prepare`].
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Pixels, ImageError> {
     contained(|| {
-        let decoded = decode::decode(bytes, sniff::format(bytes)?, limits)?;
+        let format = sniff::format(bytes)?;
+        if format == Format::Jpeg {
+            let header = jpeg::Header::read(bytes, limits)?;
+            let (crop, orientation) = (Crop::whole(header.dimensions()), header.orientation());
+            let rgb = header.decode(crop, None, limits)?.picture.into_rgb();
+            return Ok(orientation::turn(rgb, orientation));
+        }
+        let decoded = decode::decode(bytes, format, limits)?;
         Ok(orientation::turn(decoded.rgb, decoded.orientation))
     })
 }
