@@ -7,12 +7,14 @@
 //! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
 //! one, so that only the small result is turned.
 
+mod colour;
 mod decode;
 mod jpeg;
 mod limits;
 mod orientation;
 mod resize;
 mod sniff;
+mod structure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -77,7 +79,7 @@ pub struct ImageInfo {
     pub height: u32,
     /// EXIF orientation, 1 to 8; 1 where there is none.
     pub orientation: u8,
-    /// The file ends early, and part of the picture is made up by the decoder.
+    /// The file ends early. Rows that did not come are filled.
     pub truncated: bool,
 }
 
@@ -103,7 +105,17 @@ pub enum ImageError {
         /// The limit, in the same unit.
         limit: u64,
     },
-    /// The file ends before the decoder had a picture.
+    /// More parts than [`Limits`] allow, or more work.
+    #[error("too complex: {what} {found} exceeds the limit of {limit}")]
+    TooComplex {
+        /// What there is too much of: `frames`, `metadata chunks`, `scans`, `decode time (ms)`.
+        what: &'static str,
+        /// The image's figure.
+        found: u64,
+        /// The limit, in the same unit.
+        limit: u64,
+    },
+    /// The file ends before enough of the picture.
     #[error("truncated image: {0}")]
     Truncated(String),
     /// The content contradicts its format.
@@ -119,6 +131,7 @@ impl ImageError {
             ImageError::NotAnImage => FailureCode::NotAnImage,
             ImageError::UnsupportedFormat { .. } => FailureCode::UnsupportedFormat,
             ImageError::TooManyPixels { .. } => FailureCode::TooManyPixels,
+            ImageError::TooComplex { .. } => FailureCode::TooComplex,
             ImageError::Truncated(_) => FailureCode::TruncatedImage,
             ImageError::Corrupt(_) => FailureCode::CorruptImage,
         }
@@ -139,7 +152,10 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
         let stored_crop = orientation::stored_crop(crop, (width, height), orientation);
         let stored_size = orientation::stored_size((preprocess.width, preprocess.height), orientation);
         let first = orientation::upright_width(orientation);
-        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
+        let mut small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
+        if let Some(icc) = &decoded.icc {
+            colour::rgb(&mut small, icc);
+        }
         Ok(Prepared {
             pixels: orientation::turn(small, orientation),
             info: ImageInfo {
@@ -153,7 +169,7 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
     })
 }
 
-/// Decodes an image as it is, upright but uncut and unscaled.
+/// Decodes an image as it is, upright but uncut and unscaled, and its numbers as they are, whatever its colour profile.
 ///
 /// # Errors
 /// As [`prepare`].
