@@ -14,6 +14,7 @@ mod limits;
 mod orientation;
 mod resize;
 mod sniff;
+mod structure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -82,7 +83,7 @@ pub struct ImageInfo {
     pub height: u32,
     /// EXIF orientation, 1 to 8; 1 where there is none.
     pub orientation: u8,
-    /// The file ends early, and part of the picture is made up by the decoder.
+    /// The file ends early. Rows that did not come are filled.
     pub truncated: bool,
 }
 
@@ -108,17 +109,17 @@ pub enum ImageError {
         /// The limit, in the same unit.
         limit: u64,
     },
-    /// More parts or work than [`Limits`] allow.
+    /// More parts than [`Limits`] allow, or more work.
     #[error("too complex: {what} {found} exceeds the limit of {limit}")]
     TooComplex {
-        /// What is too much: `frames`, `metadata chunks`, `scans`, `decode time (ms)`.
+        /// What there is too much of: `frames`, `metadata chunks`, `scans`, `decode time (ms)`.
         what: &'static str,
         /// The image's figure.
         found: u64,
-        /// The limit.
+        /// The limit, in the same unit.
         limit: u64,
     },
-    /// The file ends before the decoder had a picture.
+    /// The file ends before enough of the picture.
     #[error("truncated image: {0}")]
     Truncated(String),
     /// The content contradicts its format.
@@ -150,16 +151,20 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
         let format = sniff::format(bytes)?;
         if format == Format::Jpeg {
             let header = jpeg::Header::read(bytes, limits)?;
-            let (stored, orientation) = (header.dimensions(), header.orientation());
+            let stored = header.dimensions();
+            let orientation = header.orientation();
             let (crop, scaling) = stored_input(stored, orientation, preprocess);
             let scale = limits.scaled_decoding.then_some(scaling.size);
             let jpeg::Decoded { picture, truncated } = header.decode(crop, scale, limits)?;
-            return Ok(prepared(picture.into_scaled(&scaling)?, format, stored, orientation, truncated));
+            return Ok(prepared(picture.scaled(&scaling)?, format, stored, orientation, truncated));
         }
-        let decoded = decode::decode(bytes, format, limits)?;
-        let (crop, scaling) = stored_input(decoded.rgb.dimensions(), decoded.orientation, preprocess);
-        let small = resize::rgb(&decoded.rgb, crop, &scaling)?;
-        Ok(prepared(small, format, decoded.rgb.dimensions(), decoded.orientation, decoded.truncated))
+        let decode::Decoded { rgb, icc, orientation, truncated } = decode::decode(bytes, format, limits)?;
+        let (crop, scaling) = stored_input(rgb.dimensions(), orientation, preprocess);
+        let mut small = resize::rgb(&rgb, crop, &scaling)?;
+        if let Some(icc) = &icc {
+            colour::rgb(&mut small, icc);
+        }
+        Ok(prepared(small, format, rgb.dimensions(), orientation, truncated))
     })
 }
 
@@ -186,20 +191,13 @@ fn prepared(
     Prepared { pixels: orientation::turn(small, orientation), info }
 }
 
-/// Decodes an image as it is, upright but uncut and unscaled.
+/// Decodes an image as it is, upright but uncut and unscaled, and its numbers as they are, whatever its colour profile.
 ///
 /// # Errors
 /// As [`prepare`].
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Pixels, ImageError> {
     contained(|| {
-        let format = sniff::format(bytes)?;
-        if format == Format::Jpeg {
-            let header = jpeg::Header::read(bytes, limits)?;
-            let (crop, orientation) = (Crop::whole(header.dimensions()), header.orientation());
-            let rgb = header.decode(crop, None, limits)?.picture.into_rgb();
-            return Ok(orientation::turn(rgb, orientation));
-        }
-        let decoded = decode::decode(bytes, format, limits)?;
+        let decoded = decode::decode(bytes, sniff::format(bytes)?, limits)?;
         Ok(orientation::turn(decoded.rgb, decoded.orientation))
     })
 }

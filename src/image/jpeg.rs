@@ -23,11 +23,11 @@ mod sequential;
 
 use image::metadata::Orientation;
 
+use super::limits::Deadline;
 use super::resize::Crop;
-use super::{ImageError, Limits};
+use super::{ImageError, Limits, decode};
 use channel::Channel;
 use markers::Jpeg;
-use mcus::Clock;
 pub(super) use planes::Picture;
 
 /// A JPEG file whose headers are read and within the limits.
@@ -40,6 +40,14 @@ pub(super) struct Decoded {
     pub(super) picture: Picture,
     /// Part of it is missing.
     pub(super) truncated: bool,
+}
+
+/// Decodes a whole file at full scale.
+pub(super) fn decode_whole(bytes: &[u8], limits: &Limits) -> Result<decode::Decoded, ImageError> {
+    let header = Header::read(bytes, limits)?;
+    let (crop, orientation, icc) = (Crop::whole(header.dimensions()), header.orientation(), header.jpeg.icc.clone());
+    let Decoded { picture, truncated } = header.decode(crop, None, limits)?;
+    Ok(decode::Decoded { rgb: picture.rgb(), icc, orientation, truncated })
 }
 
 impl<'a> Header<'a> {
@@ -66,11 +74,11 @@ impl<'a> Header<'a> {
         let memory: u64 = channels.iter().map(|channel| channel.memory(frame.progressive)).sum();
         limits.check(frame.width, frame.height, memory)?;
         channels.iter_mut().for_each(Channel::allocate);
-        let clock = Clock::new(limits.time);
+        let deadline = Deadline::start(limits);
         let came = if frame.progressive {
-            progressive::decode(&scans, &mut channels, &clock)?
+            progressive::decode(&scans, &mut channels, &deadline)?
         } else {
-            sequential::decode(&scans, &mut channels, &clock)?
+            sequential::decode(&scans, &mut channels, &deadline)?
         };
         if came < limits.min_rows || came == 0.0 {
             let came = format!("{:.0} % of the picture came, {:.0} % are needed", came * 100.0, limits.min_rows * 100.0);

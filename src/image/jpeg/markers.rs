@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use image::metadata::Orientation;
 
+use super::super::structure::MAX_ICC_BYTES;
 use super::super::{ImageError, Limits};
 use super::huffman::Codes;
 
@@ -74,9 +75,6 @@ pub(super) enum Colour {
     Ycck,
 }
 
-/// Bytes of an ICC profile that are still read; profiles of printing presses take up to some 3 MB.
-const MAX_PROFILE: usize = 4 << 20;
-
 /// Reads every segment up to the end marker.
 ///
 /// # Errors
@@ -113,7 +111,7 @@ struct Reader<'a, 'l> {
     ac: [Option<Rc<Codes>>; 4],
     quantisation: [Option<[u16; 64]>; 4],
     restart_interval: u32,
-    metadata_chunks: u32,
+    metadata_chunks: u64,
     orientation: Option<Orientation>,
     profile: Vec<(u8, u8, &'a [u8])>,
     jfif: bool,
@@ -282,10 +280,7 @@ impl<'a, 'l> Reader<'a, 'l> {
 
     fn application(&mut self, marker: u8, segment: &'a [u8]) -> Result<(), ImageError> {
         self.metadata_chunks += 1;
-        if self.metadata_chunks > self.limits.metadata_chunks {
-            let (found, limit) = (self.metadata_chunks.into(), self.limits.metadata_chunks.into());
-            return Err(ImageError::TooComplex { what: "metadata chunks", found, limit });
-        }
+        self.limits.check_structure(1, self.metadata_chunks)?;
         match marker {
             0xE0 => self.jfif |= segment.starts_with(b"JFIF\0"),
             // Broken metadata is no reason to refuse a picture.
@@ -357,7 +352,7 @@ fn profile(mut parts: Vec<(u8, u8, &[u8])>) -> Option<Vec<u8>> {
     let whole = parts.len() == usize::from(count)
         && parts.iter().zip(1..=count).all(|((number, total, _), expected)| *number == expected && *total == count);
     let bytes: usize = parts.iter().map(|(.., part)| part.len()).sum();
-    (whole && bytes <= MAX_PROFILE).then(|| parts.iter().flat_map(|(.., part)| *part).copied().collect())
+    (whole && bytes <= MAX_ICC_BYTES).then(|| parts.iter().flat_map(|(.., part)| *part).copied().collect())
 }
 
 fn unsupported(format: &'static str) -> ImageError {

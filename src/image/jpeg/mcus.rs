@@ -1,37 +1,11 @@
 //! The walk over a scan's minimum coded units (T.81, A.2) and its restart markers.
 
-use std::time::{Duration, Instant};
-
 use super::super::ImageError;
+use super::super::limits::Deadline;
 use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::NoSuchCode;
 use super::markers::Scan;
-
-/// Keeps to the time that decoding may take.
-pub(super) struct Clock {
-    started: Instant,
-    limit: Duration,
-}
-
-impl Clock {
-    pub(super) fn new(limit: Duration) -> Self {
-        Self { started: Instant::now(), limit }
-    }
-
-    fn check(&self) -> Result<(), ImageError> {
-        let taken = self.started.elapsed();
-        if taken <= self.limit {
-            return Ok(());
-        }
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Err(ImageError::TooComplex {
-            what: "decode time (ms)",
-            found: milliseconds(taken),
-            limit: milliseconds(self.limit),
-        })
-    }
-}
 
 /// Where a unit lies.
 #[derive(Clone, Copy)]
@@ -49,7 +23,7 @@ pub(super) struct Unit {
 pub(super) fn walk(
     scan: &Scan,
     (columns, rows): (usize, usize),
-    clock: &Clock,
+    deadline: &Deadline,
     mut decode: impl FnMut(&mut Bits, Unit) -> Result<(), NoSuchCode>,
 ) -> Result<f64, ImageError> {
     let interval = if scan.restart_interval == 0 { u64::MAX } else { u64::from(scan.restart_interval) };
@@ -59,7 +33,7 @@ pub(super) fn walk(
     let (mut restart, mut sound) = (interval, 0);
     let mut fresh = true;
     for row in 0..rows {
-        clock.check()?;
+        deadline.check()?;
         for column in 0..columns {
             if at == restart {
                 let missing = missing_intervals(&mut bits, (at / interval).wrapping_sub(1));
@@ -112,16 +86,15 @@ fn missing_intervals(bits: &mut Bits, turn: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::image::Limits;
     use crate::image::jpeg::markers::Scan;
 
     /// Units of one byte in intervals of two; gives the units that came, each with what it read.
     fn walked(data: &[u8], units: usize) -> (Vec<(usize, u32)>, f64) {
         let scan = Scan { components: Vec::new(), first: 0, last: 63, high: 0, low: 0, restart_interval: 2, data };
         let mut came = Vec::new();
-        let share = walk(&scan, (units, 1), &Clock::new(Duration::MAX), |bits, unit| {
+        let share = walk(&scan, (units, 1), &Deadline::start(&Limits::default()), |bits, unit| {
             bits.refill();
             let byte = bits.take(8);
             if !bits.ran_out() {
@@ -142,11 +115,5 @@ mod tests {
         assert_eq!(missing, (vec![(0, 1), (1, 2), (4, 5), (5, 6)], 4.0 / 6.0));
         let cut = walked(b"\x01\x02\xFF\xD0\x03", 6);
         assert_eq!(cut, (vec![(0, 1), (1, 2), (2, 3)], 0.5));
-    }
-
-    #[test]
-    fn time_is_up() {
-        let error = Clock::new(Duration::ZERO).check().unwrap_err();
-        assert!(matches!(error, ImageError::TooComplex { what: "decode time (ms)", limit: 0, .. }), "{error}");
     }
 }

@@ -34,7 +34,7 @@ pub(in super::super) struct Picture {
 
 impl Picture {
     /// The crop at full scale.
-    pub(in super::super) fn into_rgb(self) -> RgbImage {
+    pub(in super::super) fn rgb(&self) -> RgbImage {
         let mut image = RgbImage::new(self.crop.width, self.crop.height);
         let width = self.crop.width as usize;
         let mut lines: [Line; 4] = Default::default();
@@ -43,20 +43,30 @@ impl Picture {
                 plane.line(self.crop, row, line);
             }
             let lines: Vec<&[u8]> = lines.iter().take(self.planes.len()).map(|line| &line.samples[..]).collect();
-            to_rgb(&lines, self.colour, self.icc.as_deref().filter(|_| self.planes.len() == 4), to);
+            to_rgb(&lines, self.colour, None, to);
         }
         image
     }
 
-    /// The crop at the model's size.
-    pub(in super::super) fn into_scaled(self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
+    /// The crop at the model's size, in sRGB.
+    pub(in super::super) fn scaled(mut self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
+        let icc = self.icc.take();
         // At full scale chroma is enlarged before the colours are converted, as by every other decoder; but grey needs
         // no conversion, and ink has one of its own.
         let full = self.planes.iter().all(|plane| plane.scale == plane.full_scale());
-        if full && matches!(self.colour, Colour::YCbCr | Colour::Rgb) {
+        let mut small = if full && matches!(self.colour, Colour::YCbCr | Colour::Rgb) {
             let crop = Crop { left: 0, top: 0, ..self.crop };
-            return resize::rgb(&self.into_rgb(), crop, scaling);
+            resize::rgb(&self.rgb(), crop, scaling)?
+        } else {
+            self.planes_scaled(scaling, icc.as_deref())?
+        };
+        if let Some(icc) = icc.filter(|_| !matches!(self.colour, Colour::Cmyk | Colour::Ycck)) {
+            colour::rgb(&mut small, &icc);
         }
+        Ok(small)
+    }
+
+    fn planes_scaled(&self, scaling: &Scaling, icc: Option<&[u8]>) -> Result<RgbImage, ImageError> {
         let (width, height) = scaling.size;
         let mut small = RgbImage::new(width, height);
         let planes = self.planes.iter().map(|plane| {
@@ -72,7 +82,7 @@ impl Picture {
         });
         let planes = planes.collect::<Result<Vec<Vec<u8>>, ImageError>>()?;
         let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
-        to_rgb(&planes, self.colour, self.icc.as_deref(), &mut small);
+        to_rgb(&planes, self.colour, icc, &mut small);
         Ok(small)
     }
 }

@@ -2,24 +2,25 @@
 //! the end. Scans without a wanted coefficient are not read.
 
 use super::super::ImageError;
+use super::super::limits::Deadline;
 use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::{NoSuchCode, Table};
 use super::idct::{Block, ZIGZAG};
 use super::markers::Scan;
-use super::mcus::{Clock, Unit, units, walk};
+use super::mcus::{Unit, units, walk};
 use super::sequential::{short, table};
 
 /// Decodes the scans that are needed into the channels' planes; gives the share of the picture that came.
-pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], clock: &Clock) -> Result<f64, ImageError> {
+pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {
     let mut coefficients: Vec<Vec<i16>> =
         channels.iter().map(|channel| vec![0; channel.coefficients_in_memory()]).collect();
     let mut came = vec![None; channels.len()];
     for (scan, _) in scans.iter().zip(needed(scans, channels)).filter(|(_, needed)| *needed) {
         let share = match (scan.first, scan.high) {
-            (0, _) => dc(scan, channels, &mut coefficients, clock)?,
-            (_, 0) => ac_first(scan, channels, &mut coefficients, clock)?,
-            _ => ac_again(scan, channels, &mut coefficients, clock)?,
+            (0, _) => dc(scan, channels, &mut coefficients, deadline)?,
+            (_, 0) => ac_first(scan, channels, &mut coefficients, deadline)?,
+            _ => ac_again(scan, channels, &mut coefficients, deadline)?,
         };
         if scan.first == 0 {
             // The first scan of a channel gives the picture, the others make it finer.
@@ -57,14 +58,14 @@ fn mask(first: usize, last: usize) -> u64 {
     (u64::MAX >> (63 - last)) & (u64::MAX << first)
 }
 
-fn dc(scan: &Scan, channels: &[Channel], coefficients: &mut [Vec<i16>], clock: &Clock) -> Result<f64, ImageError> {
+fn dc(scan: &Scan, channels: &[Channel], coefficients: &mut [Vec<i16>], deadline: &Deadline) -> Result<f64, ImageError> {
     let first = scan.high == 0;
     let mut tables = Vec::new();
     for part in scan.components.iter().filter(|_| first) {
         tables.push(table(part.dc.as_deref(), false)?);
     }
     let mut predicted = [0i32; 4];
-    walk(scan, units(scan, channels), clock, |bits, Unit { column, row, fresh }| {
+    walk(scan, units(scan, channels), deadline, |bits, Unit { column, row, fresh }| {
         if fresh {
             predicted = [0; 4];
         }
@@ -123,10 +124,10 @@ fn ac_first(
     scan: &Scan,
     channels: &[Channel],
     coefficients: &mut [Vec<i16>],
-    clock: &Clock,
+    deadline: &Deadline,
 ) -> Result<f64, ImageError> {
     let mut band = Band::new(scan, channels, coefficients)?;
-    walk(scan, units(scan, channels), clock, |bits, unit| {
+    walk(scan, units(scan, channels), deadline, |bits, unit| {
         if unit.fresh {
             band.run = 0;
         }
@@ -164,11 +165,11 @@ fn ac_again(
     scan: &Scan,
     channels: &[Channel],
     coefficients: &mut [Vec<i16>],
-    clock: &Clock,
+    deadline: &Deadline,
 ) -> Result<f64, ImageError> {
     let mut band = Band::new(scan, channels, coefficients)?;
     let bit = short(1 << scan.low);
-    walk(scan, units(scan, channels), clock, |bits, unit| {
+    walk(scan, units(scan, channels), deadline, |bits, unit| {
         if unit.fresh {
             band.run = 0;
         }

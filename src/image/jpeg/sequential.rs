@@ -1,12 +1,13 @@
 //! Baseline and extended sequential scans (T.81, F.2): each block is decoded and transformed at once.
 
 use super::super::ImageError;
+use super::super::limits::Deadline;
 use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::{Codes, NoSuchCode, Table};
 use super::idct::{Block, ZIGZAG};
 use super::markers::{Scan, ScanComponent};
-use super::mcus::{Clock, Unit, units, walk};
+use super::mcus::{Unit, units, walk};
 
 /// A component's tables and its prediction.
 struct Coder {
@@ -17,20 +18,20 @@ struct Coder {
 }
 
 /// Decodes every scan into the channels' planes; gives the share of the picture that came.
-pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], clock: &Clock) -> Result<f64, ImageError> {
+pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {
     let mut came = vec![None; channels.len()];
     for scan in scans {
         // A second scan of a component is no part of this mode.
         if scan.components.iter().any(|part| came[part.index].is_some()) {
             continue;
         }
-        let share = decode_scan(scan, channels, clock)?;
+        let share = decode_scan(scan, channels, deadline)?;
         scan.components.iter().for_each(|part| came[part.index] = Some(share));
     }
     Ok(came.into_iter().map(|share| share.unwrap_or(0.0)).fold(1.0, f64::min))
 }
 
-fn decode_scan(scan: &Scan, channels: &mut [Channel], clock: &Clock) -> Result<f64, ImageError> {
+fn decode_scan(scan: &Scan, channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {
     let coder = |part: &ScanComponent| {
         let (dc, ac) = (table(part.dc.as_deref(), false)?, table(part.ac.as_deref(), true)?);
         Ok(Coder { channel: part.index, dc, ac, predicted: 0 })
@@ -38,7 +39,7 @@ fn decode_scan(scan: &Scan, channels: &mut [Channel], clock: &Clock) -> Result<f
     let mut coders = scan.components.iter().map(coder).collect::<Result<Vec<_>, ImageError>>()?;
     let alone = coders.len() == 1;
     let mut block: Block = [0; 64];
-    walk(scan, units(scan, channels), clock, |bits, Unit { column, row, fresh }| {
+    walk(scan, units(scan, channels), deadline, |bits, Unit { column, row, fresh }| {
         for coder in &mut coders {
             if fresh {
                 coder.predicted = 0;
