@@ -154,8 +154,9 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
             let stored = header.dimensions();
             let orientation = header.orientation();
             let (crop, scaling) = stored_input(stored, orientation, preprocess);
-            let scale = limits.scaled_decoding.then_some(scaling.size);
-            let jpeg::Decoded { picture, truncated } = header.decode(crop, scale, limits)?;
+            let least = |side: u32| f64::from(side) * limits.jpeg_oversampling;
+            let size = (least(scaling.size.0), least(scaling.size.1));
+            let jpeg::Decoded { picture, truncated } = header.decode(crop, size, limits)?;
             return Ok(prepared(picture.scaled(&scaling)?, format, stored, orientation, truncated));
         }
         let decode::Decoded { rgb, icc, orientation, truncated } = decode::decode(bytes, format, limits)?;

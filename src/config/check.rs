@@ -257,6 +257,7 @@ impl ImageArgs {
             scans: problems.number("--max-scans", &self.max_scans, 1..=u32::MAX),
             time: problems.duration("--decode-timeout", &self.decode_timeout),
             min_rows: problems.number("--truncated-min-rows", &self.truncated_min_rows, 0.0..=100.0) / 100.0,
+            jpeg_oversampling: problems.number("--jpeg-oversampling", &self.jpeg_oversampling, 1.0..=1000.0),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Decoded {
 pub(super) fn decode_whole(bytes: &[u8], limits: &Limits) -> Result<decode::Decoded, ImageError> {
     let header = Header::read(bytes, limits)?;
     let (crop, orientation, icc) = (Crop::whole(header.dimensions()), header.orientation(), header.jpeg.icc.clone());
-    let Decoded { picture, truncated } = header.decode(crop, None, limits)?;
+    let Decoded { picture, truncated } = header.decode(crop, (f64::INFINITY, f64::INFINITY), limits)?;
     Ok(decode::Decoded { rgb: picture.rgb(), icc, orientation, truncated })
 }
 
@@ -65,8 +65,8 @@ impl<'a> Header<'a> {
         self.jpeg.orientation
     }
 
-    /// Decodes a crop to at least this size in pixels, or at full scale if none is given.
-    pub(super) fn decode(self, crop: Crop, size: Option<(u32, u32)>, limits: &Limits) -> Result<Decoded, ImageError> {
+    /// Decodes a crop at the smallest scale that gives at least this size in pixels, else at full scale.
+    pub(super) fn decode(self, crop: Crop, size: (f64, f64), limits: &Limits) -> Result<Decoded, ImageError> {
         let Jpeg { frame, scans, colour, icc, complete, .. } = self.jpeg;
         // Of a file that ends early enough rows must be counted, even below the crop.
         let rows = if complete { 0.0 } else { limits.min_rows * f64::from(frame.height) };

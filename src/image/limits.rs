@@ -25,8 +25,9 @@ pub struct Limits {
     pub time: Duration,
     /// Share of the rows, in `0..=1`, that a file which ends early must hold to be labelled.
     pub min_rows: f64,
-    /// Whether a JPEG may be decoded at the smallest scale that covers the model's input.
-    pub scaled_decoding: bool,
+    /// Of a JPEG's scales, the smallest is decoded whose crop has this many times the model's width and height, at least
+    /// 1: more costs time and comes nearer to the full scale. Infinity is always the full scale.
+    pub jpeg_oversampling: f64,
 }
 
 impl Default for Limits {
@@ -42,7 +43,7 @@ impl Default for Limits {
             scans: 100,
             time: Duration::from_secs(10),
             min_rows: 0.5,
-            scaled_decoding: true,
+            jpeg_oversampling: 1.0,
         }
     }
 }

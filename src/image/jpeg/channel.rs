@@ -34,11 +34,9 @@ const SCALES: [u32; 4] = [1, 2, 3, 4];
 
 /// The smallest scale at which a crop still covers the size, for all channels: chroma that is stored at half of the
 /// luma's resolution stays at half of it, which moves the logits no further than the scale of the luma does.
-fn eighths(crop: Crop, size: Option<(u32, u32)>) -> Option<usize> {
-    let (width, height) = size?;
+fn eighths(crop: Crop, (width, height): (f64, f64)) -> Option<usize> {
     let covers = |eighths: &u32| {
-        u64::from(crop.width) * u64::from(*eighths) >= u64::from(width) * 8
-            && u64::from(crop.height) * u64::from(*eighths) >= u64::from(height) * 8
+        f64::from(crop.width * eighths) >= width * 8.0 && f64::from(crop.height * eighths) >= height * 8.0
     };
     SCALES.into_iter().find(covers).map(|eighths| eighths as usize)
 }
@@ -49,7 +47,7 @@ impl Channel {
     pub(super) fn of(
         frame: &Frame,
         crop: Crop,
-        size: Option<(u32, u32)>,
+        size: (f64, f64),
         rows: f64,
     ) -> Vec<Channel> {
         let alone = frame.components.len() == 1;
