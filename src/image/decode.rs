@@ -8,11 +8,13 @@ use std::io::{Cursor, ErrorKind};
 use image::metadata::Orientation;
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Rgb, RgbImage, Rgba, RgbaImage};
 
-use super::{Format, ImageError, Limits, jpeg};
+use super::{Format, ImageError, Limits, avif, heic, jpeg};
 
 /// A decoded picture, as it is stored.
 pub(super) struct Decoded {
     pub(super) rgb: RgbImage,
+    /// Colour profile of the pixels.
+    pub(super) icc: Option<Vec<u8>>,
     /// How to turn it upright.
     pub(super) orientation: Orientation,
     /// The file ends early.
@@ -21,6 +23,11 @@ pub(super) struct Decoded {
 
 /// Decodes the first picture of a file of this format. Its dimensions are checked before a pixel is allocated.
 pub(super) fn decode(bytes: &[u8], format: Format, limits: &Limits) -> Result<Decoded, ImageError> {
+    match format {
+        Format::Avif => return avif::decode(bytes, limits),
+        Format::Heic => return heic::decode(bytes, limits),
+        _ => {}
+    }
     let truncated = format == Format::Jpeg && !jpeg::is_complete(bytes);
     let explained = |error| explain(error, format, truncated, limits);
     let mut reader = ImageReader::with_format(Cursor::new(bytes), crate_format(format));
@@ -36,11 +43,12 @@ pub(super) fn decode(bytes: &[u8], format: Format, limits: &Limits) -> Result<De
     if width == 0 || height == 0 {
         return Err(ImageError::Corrupt(format!("a picture of {width} × {height} pixels")));
     }
-    Ok(Decoded { rgb: on_white(image), orientation, truncated })
+    Ok(Decoded { rgb: on_white(image), icc: None, orientation, truncated })
 }
 
 fn crate_format(format: Format) -> ImageFormat {
     match format {
+        Format::Avif | Format::Heic => ImageFormat::Avif,
         Format::Bmp => ImageFormat::Bmp,
         Format::Gif => ImageFormat::Gif,
         Format::Jpeg => ImageFormat::Jpeg,
@@ -85,6 +93,7 @@ fn explain(error: image::ImageError, format: Format, truncated: bool, limits: &L
 /// Names a kind of a format that its decoder leaves out, such as TIFF with floating-point samples.
 fn variant(format: Format) -> &'static str {
     match format {
+        Format::Avif | Format::Heic => "HEIF of this kind",
         Format::Bmp => "a BMP of this kind",
         Format::Gif => "a GIF of this kind",
         Format::Jpeg => "a JPEG of this kind",
