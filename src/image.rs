@@ -7,8 +7,12 @@
 //! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
 //! one, so that only the small result is turned.
 
+mod avif;
 mod colour;
 mod decode;
+mod heic;
+#[cfg(any(feature = "avif", feature = "heic"))]
+mod heif;
 mod jpeg;
 mod limits;
 mod orientation;

@@ -20,7 +20,7 @@ use image::RgbImage;
 
 use super::limits::Deadline;
 use super::structure::{self, Structure};
-use super::{Format, ImageError, Limits, jpeg};
+use super::{Format, ImageError, Limits, avif, heic, jpeg};
 use source::Source;
 
 /// What stands for a sample that did not come.
@@ -51,6 +51,8 @@ pub(super) fn decode(bytes: &[u8], format: Format, limits: &Limits) -> Result<De
     let deadline = Deadline::start(limits);
     let job = || Ok(Job { bytes, structure: structure::walk(bytes, format, limits)?, limits, deadline });
     let decoded = match format {
+        Format::Avif => avif::decode(bytes, limits),
+        Format::Heic => heic::decode(bytes, limits),
         Format::Jpeg => jpeg::decode_whole(bytes, limits),
         Format::Bmp => bmp::decode(job()?),
         Format::Gif => gif::decode(job()?),

@@ -72,8 +72,8 @@ pub(super) fn walk<'a>(bytes: &'a [u8], format: Format, limits: &Limits) -> Resu
     let found = match format {
         Format::Bmp => Structure { frames: 1, ..Structure::default() },
         Format::Gif => gif(bytes),
-        // Its decoder walks it by itself.
-        Format::Jpeg => Structure::default(),
+        // Their decoders walk them by themselves.
+        Format::Avif | Format::Heic | Format::Jpeg => Structure::default(),
         Format::Png => png(bytes),
         Format::Tiff => tiff::walk(bytes, limits.frames),
         Format::WebP => webp(bytes),
