@@ -165,7 +165,7 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
         }
         let decode::Decoded { rgb, icc, orientation, truncated } = decode::decode(bytes, format, limits)?;
         let (crop, scaling) = stored_input(rgb.dimensions(), orientation, preprocess);
-        let mut small = resize::rgb(&rgb, crop, &scaling)?;
+        let mut small = resize::rgb(&rgb, crop.into(), &scaling)?;
         if let Some(icc) = &icc {
             colour::rgb(&mut small, icc);
         }
@@ -196,14 +196,17 @@ fn prepared(
     Prepared { pixels: orientation::turn(small, orientation), info }
 }
 
-/// Decodes an image as it is, upright but uncut and unscaled, and its numbers as they are, whatever its colour profile.
+/// Decodes an image as it is, upright and in sRGB, but uncut and unscaled.
 ///
 /// # Errors
 /// As [`prepare`].
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Pixels, ImageError> {
     contained(|| {
-        let decoded = decode::decode(bytes, sniff::format(bytes)?, limits)?;
-        Ok(orientation::turn(decoded.rgb, decoded.orientation))
+        let decode::Decoded { mut rgb, icc, orientation, .. } = decode::decode(bytes, sniff::format(bytes)?, limits)?;
+        if let Some(icc) = &icc {
+            colour::rgb(&mut rgb, icc);
+        }
+        Ok(orientation::turn(rgb, orientation))
     })
 }
 

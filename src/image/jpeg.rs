@@ -42,12 +42,12 @@ pub(super) struct Decoded {
     pub(super) truncated: bool,
 }
 
-/// Decodes a whole file at full scale.
+/// Decodes a whole file at full scale, to sRGB.
 pub(super) fn decode_whole(bytes: &[u8], limits: &Limits) -> Result<decode::Decoded, ImageError> {
     let header = Header::read(bytes, limits)?;
-    let (crop, orientation, icc) = (Crop::whole(header.dimensions()), header.orientation(), header.jpeg.icc.clone());
+    let (crop, orientation) = (Crop::whole(header.dimensions()), header.orientation());
     let Decoded { picture, truncated } = header.decode(crop, (f64::INFINITY, f64::INFINITY), limits)?;
-    Ok(decode::Decoded { rgb: picture.rgb(), icc, orientation, truncated })
+    Ok(decode::Decoded { rgb: picture.rgb(), icc: None, orientation, truncated })
 }
 
 impl<'a> Header<'a> {
@@ -70,7 +70,8 @@ impl<'a> Header<'a> {
         let Jpeg { frame, scans, colour, icc, complete, .. } = self.jpeg;
         // Of a file that ends early enough rows must be counted, even below the crop.
         let rows = if complete { 0.0 } else { limits.min_rows * f64::from(frame.height) };
-        let mut channels = Channel::of(&frame, crop, size, rows);
+        let eighths = channel::eighths(crop, size);
+        let mut channels = Channel::of(&frame, crop, eighths, rows);
         let memory: u64 = channels.iter().map(|channel| channel.memory(frame.progressive)).sum();
         limits.check(frame.width, frame.height, memory)?;
         channels.iter_mut().for_each(Channel::allocate);
@@ -85,6 +86,6 @@ impl<'a> Header<'a> {
             return Err(if complete { ImageError::Corrupt(came) } else { ImageError::Truncated(came) });
         }
         let planes = channels.into_iter().map(|channel| channel.plane).collect();
-        Ok(Decoded { picture: Picture { planes, colour, icc, crop }, truncated: !complete || came < 1.0 })
+        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths: eighths as u32 }, truncated: !complete || came < 1.0 })
     }
 }

@@ -43,7 +43,7 @@ impl Default for Limits {
             scans: 100,
             time: Duration::from_secs(10),
             min_rows: 0.5,
-            jpeg_oversampling: 1.0,
+            jpeg_oversampling: 1.4,
         }
     }
 }

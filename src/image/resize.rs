@@ -56,15 +56,15 @@ pub(super) struct Cut {
     pub(super) height: f64,
 }
 
-/// Cuts `crop` out of the image and scales it. No pixel outside of the crop is read.
+/// Cuts a rectangle out of the image and scales it. No pixel outside of it is read.
 ///
 /// One side is scaled, rounded to bytes, then the other. Pillow begins with the width; where contrasts are strong the
 /// other order differs from it by up to 3 levels. A picture that is stored on its side begins with its height, so that
 /// turning it before or after comes to the same.
-pub(super) fn rgb(image: &RgbImage, crop: Crop, scaling: &Scaling) -> Result<RgbImage, ImageError> {
+pub(super) fn rgb(image: &RgbImage, cut: Cut, scaling: &Scaling) -> Result<RgbImage, ImageError> {
     let (width, height) = scaling.size;
     let mut scaled = RgbImage::new(width, height);
-    resize::<U8x3>(image, image.dimensions(), Cut::from(crop), scaling, &mut scaled)?;
+    resize::<U8x3>(image, image.dimensions(), cut, scaling, &mut scaled)?;
     Ok(scaled)
 }
 

@@ -34,27 +34,26 @@ const SCALES: [u32; 4] = [1, 2, 3, 4];
 
 /// The smallest scale at which a crop still covers the size, for all channels: chroma that is stored at half of the
 /// luma's resolution stays at half of it, which moves the logits no further than the scale of the luma does.
-fn eighths(crop: Crop, (width, height): (f64, f64)) -> Option<usize> {
+pub(super) fn eighths(crop: Crop, (width, height): (f64, f64)) -> usize {
     let covers = |eighths: &u32| {
         f64::from(crop.width * eighths) >= width * 8.0 && f64::from(crop.height * eighths) >= height * 8.0
     };
-    SCALES.into_iter().find(covers).map(|eighths| eighths as usize)
+    SCALES.into_iter().find(covers).unwrap_or(8) as usize
 }
 
 impl Channel {
-    /// Lays out the channels of a frame for a crop, which is to be decoded to at least `size` pixels, and at least down
-    /// to `rows` pixels from the top.
+    /// Lays out the channels of a frame for a crop at a scale, to be decoded at least down to `rows` pixels.
     pub(super) fn of(
         frame: &Frame,
         crop: Crop,
-        size: (f64, f64),
+        eighths: usize,
         rows: f64,
     ) -> Vec<Channel> {
+        let scaled = |samples: usize| (samples * eighths).div_ceil(8);
         let alone = frame.components.len() == 1;
         let sampling = |part: &Component| if alone { (1, 1) } else { (part.h, part.v) };
         let most_h = frame.components.iter().map(|part| sampling(part).0).max().unwrap_or(1);
         let most_v = frame.components.iter().map(|part| sampling(part).1).max().unwrap_or(1);
-        let eighths = eighths(crop, size).unwrap_or(8);
         frame
             .components
             .iter()
@@ -95,7 +94,7 @@ impl Channel {
                         top: lines.start * eighths,
                         scale: (scale(h, most_h), scale(v, most_v)),
                         sampling: ((h as usize, most_h as usize), (v as usize, most_v as usize)),
-                        all: (share(frame.width, h, most_h), share(frame.height, v, most_v)),
+                        all: (scaled(share(frame.width, h, most_h)), scaled(share(frame.height, v, most_v))),
                     },
                     columns,
                     rows: lines,

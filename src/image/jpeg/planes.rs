@@ -18,9 +18,9 @@ pub(super) struct Plane {
     pub(super) top: usize,
     /// Samples at this scale in a pixel of the picture, across and down.
     pub(super) scale: (f64, f64),
-    /// The channel's share of the pixels at full scale, as own and largest sampling factor, across and down.
+    /// The channel's share of the grid that the finest one has, as own and largest sampling factor, across and down.
     pub(super) sampling: ((usize, usize), (usize, usize)),
-    /// Samples of the whole channel at full scale, without what fills up the last block.
+    /// Samples of the whole channel at this scale, without what fills up the last block.
     pub(super) all: (usize, usize),
 }
 
@@ -30,43 +30,73 @@ pub(in super::super) struct Picture {
     pub(super) colour: Colour,
     pub(super) icc: Option<Vec<u8>>,
     pub(super) crop: Crop,
+    /// The scale of all planes.
+    pub(super) eighths: u32,
 }
 
 impl Picture {
-    /// The crop at full scale.
+    /// The crop at the decoded scale, in sRGB. Where that cuts through samples they are in it whole.
     pub(in super::super) fn rgb(&self) -> RgbImage {
-        let mut image = RgbImage::new(self.crop.width, self.crop.height);
-        let width = self.crop.width as usize;
-        let mut lines: [Line; 4] = Default::default();
-        for (row, to) in image.chunks_exact_mut(width * 3).enumerate() {
-            for (plane, line) in self.planes.iter().zip(&mut lines) {
-                plane.line(self.crop, row, line);
-            }
-            let lines: Vec<&[u8]> = lines.iter().take(self.planes.len()).map(|line| &line.samples[..]).collect();
-            to_rgb(&lines, self.colour, None, to);
+        let (mut image, icc) = (self.converted(), self.icc.as_deref());
+        if let Some(icc) = icc.filter(|_| !self.is_ink()) {
+            colour::rgb(&mut image, icc);
         }
         image
     }
 
     /// The crop at the model's size, in sRGB.
-    pub(in super::super) fn scaled(mut self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
-        let icc = self.icc.take();
-        // At full scale chroma is enlarged before the colours are converted, as by every other decoder; but grey needs
-        // no conversion, and ink has one of its own.
-        let full = self.planes.iter().all(|plane| plane.scale == plane.full_scale());
-        let mut small = if full && matches!(self.colour, Colour::YCbCr | Colour::Rgb) {
-            let crop = Crop { left: 0, top: 0, ..self.crop };
-            resize::rgb(&self.rgb(), crop, scaling)?
-        } else {
-            self.planes_scaled(scaling, icc.as_deref())?
-        };
-        if let Some(icc) = icc.filter(|_| !matches!(self.colour, Colour::Cmyk | Colour::Ycck)) {
-            colour::rgb(&mut small, &icc);
+    pub(in super::super) fn scaled(&self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
+        // At full scale chroma is enlarged and colours are converted before the resize, as by every other decoder. Ink
+        // always: the light that it leaves is a product, and no product of averages.
+        let before = self.is_ink() || (self.eighths == 8 && self.colour != Colour::Grey);
+        let mut small =
+            if before { resize::rgb(&self.converted(), self.cut(), scaling)? } else { self.planes_scaled(scaling)? };
+        if let Some(icc) = self.icc.as_deref().filter(|_| !self.is_ink()) {
+            colour::rgb(&mut small, icc);
         }
         Ok(small)
     }
 
-    fn planes_scaled(&self, scaling: &Scaling, icc: Option<&[u8]>) -> Result<RgbImage, ImageError> {
+    fn is_ink(&self) -> bool {
+        matches!(self.colour, Colour::Cmyk | Colour::Ycck)
+    }
+
+    /// The samples that the crop touches, at the decoded scale.
+    fn grid(&self) -> Crop {
+        let Crop { left, top, width, height } = self.crop;
+        let from = |at: u32| at * self.eighths / 8;
+        let length = |at: u32, length: u32| ((at + length) * self.eighths).div_ceil(8) - from(at);
+        Crop { left: from(left), top: from(top), width: length(left, width), height: length(top, height) }
+    }
+
+    /// The crop within [`Picture::grid`].
+    fn cut(&self) -> Cut {
+        let (crop, grid) = (self.crop, self.grid());
+        let scaled = |at: u32| f64::from(at * self.eighths) / 8.0;
+        Cut {
+            left: scaled(crop.left) - f64::from(grid.left),
+            top: scaled(crop.top) - f64::from(grid.top),
+            width: scaled(crop.width),
+            height: scaled(crop.height),
+        }
+    }
+
+    fn converted(&self) -> RgbImage {
+        let grid = self.grid();
+        let icc = self.icc.as_deref().filter(|_| self.is_ink());
+        let mut image = RgbImage::new(grid.width, grid.height);
+        let mut lines: [Line; 4] = Default::default();
+        for (row, to) in image.chunks_exact_mut(grid.width as usize * 3).enumerate() {
+            for (plane, line) in self.planes.iter().zip(&mut lines) {
+                plane.line(grid, row, line);
+            }
+            let lines: Vec<&[u8]> = lines.iter().take(self.planes.len()).map(|line| &line.samples[..]).collect();
+            to_rgb(&lines, self.colour, icc, to);
+        }
+        image
+    }
+
+    fn planes_scaled(&self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
         let (width, height) = scaling.size;
         let mut small = RgbImage::new(width, height);
         let planes = self.planes.iter().map(|plane| {
@@ -82,22 +112,17 @@ impl Picture {
         });
         let planes = planes.collect::<Result<Vec<Vec<u8>>, ImageError>>()?;
         let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
-        to_rgb(&planes, self.colour, icc, &mut small);
+        to_rgb(&planes, self.colour, None, &mut small);
         Ok(small)
     }
 }
 
 impl Plane {
-    fn full_scale(&self) -> (f64, f64) {
-        let share = |(own, most): (usize, usize)| own as f64 / most as f64;
-        (share(self.sampling.0), share(self.sampling.1))
-    }
-
-    /// The crop's `row` at full scale, enlarged as libjpeg does by default ("fancy upsampling"): twice as many samples
+    /// A row of the grid, enlarged as libjpeg does by default ("fancy upsampling"): twice as many samples
     /// by a triangle filter, whose halves are rounded down and up in turn; other factors by repeating.
-    fn line(&self, crop: Crop, row: usize, line: &mut Line) {
-        let (from, y) = (crop.left as usize, crop.top as usize + row);
-        let to = from + crop.width as usize;
+    fn line(&self, grid: Crop, row: usize, line: &mut Line) {
+        let (from, y) = (grid.left as usize, grid.top as usize + row);
+        let to = from + grid.width as usize;
         let ((h, most_h), (v, most_v)) = self.sampling;
         line.samples.clear();
         let twice = |own: usize, most: usize| own * 2 == most;
@@ -145,7 +170,7 @@ impl Plane {
         }
     }
 
-    /// Of the channel's rows, the one that a pixel row of a picture twice as high lies in, and the next nearest one.
+    /// Of the channel's rows, the one that a row of a grid twice as high lies in, and the next nearest one.
     fn neighbours(&self, y: usize) -> (usize, usize) {
         let near = y / 2;
         let far = if y % 2 == 0 { near.saturating_sub(1) } else { (near + 1).min(self.all.1 - 1) };
