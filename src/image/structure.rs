@@ -158,7 +158,9 @@ fn webp(bytes: &[u8]) -> Structure<'_> {
     let declared = bytes.get(4..8).and_then(|size| size.first_chunk()).map_or(0, |size| u32::from_le_bytes(*size));
     let mut at = 12;
     let mut last_end = at;
-    while let Some((kind, length)) = riff_header(bytes, at) {
+    // What follows the container is no part of it.
+    let container = (declared as usize).saturating_add(8);
+    while let Some((kind, length)) = riff_header(bytes, at).filter(|_| at < container) {
         let start = at + 8;
         let end = start.saturating_add(length);
         let data = bytes.get(start..end);

@@ -91,10 +91,11 @@ fn with_orientation(jpeg: &[u8], orientation: u8) -> Vec<u8> {
 #[test]
 fn every_orientation_gives_the_upright_picture() {
     let stored = encode(chirp(150, 101), ImageFormat::Jpeg);
-    let stored_pixels = image::load_from_memory(&stored).unwrap();
+    let Pixels { width, height, rgb } = decode(&stored, &Limits::default()).unwrap();
+    let stored_pixels = RgbImage::from_raw(width as u32, height as u32, rgb).unwrap();
     for orientation in 1..=8 {
         let found = prepared(&with_orientation(&stored, orientation));
-        let mut upright = stored_pixels.clone();
+        let mut upright = DynamicImage::from(stored_pixels.clone());
         upright.apply_orientation(Orientation::from_exif(orientation).unwrap());
         let expected = prepared(&encode(upright, ImageFormat::Png));
         let (largest, _) = difference(&found.pixels, &expected.pixels);
@@ -173,7 +174,6 @@ fn formats_that_are_not_decoded_are_named() {
     for (bytes, name) in [
         (&b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"[..], "HEIC"),
         (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "HEIC"),
-        (b"\0\0\0\x1Cftypavif\0\0\0\0avifmif1miaf", "AVIF"),
         (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "MP4 or QuickTime video"),
         (b"\x1A\x45\xDF\xA3\x01\0\0\0", "Matroska or WebM video"),
         (b"\xFF\x0A\xFF\x07", "JPEG XL"),
