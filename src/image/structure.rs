@@ -41,6 +41,8 @@ pub(super) struct WebP {
     pub(super) alpha: bool,
     /// A lossy picture outside of any frame.
     pub(super) lossy: bool,
+    /// Where the last chunk begins, and where it ends, or would end if it were whole.
+    pub(super) last: (usize, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +158,7 @@ fn webp(bytes: &[u8]) -> Structure<'_> {
     let mut found = Structure::default();
     let declared = bytes.get(4..8).and_then(|size| size.first_chunk()).map_or(0, |size| u32::from_le_bytes(*size));
     let mut at = 12;
-    let mut last_end = at;
+    let mut last = (at, at);
     while let Some((kind, length)) = riff_header(bytes, at) {
         let start = at + 8;
         let end = start.saturating_add(length);
@@ -174,11 +176,12 @@ fn webp(bytes: &[u8]) -> Structure<'_> {
             (b"ICCP", Some(data)) => found.profile = found.profile.or(Some(Profile::Plain(data))),
             _ => {}
         }
-        last_end = end;
+        last = (at, end);
         at = end.saturating_add(length & 1);
     }
+    found.webp.last = (last.0, last.1 as u64);
     // Some writers leave out the last chunk's padding byte, or count it when it is not there.
-    found.complete = last_end <= bytes.len() && bytes.len() as u64 + 1 >= u64::from(declared) + 8;
+    found.complete = last.1 <= bytes.len() && bytes.len() as u64 + 1 >= u64::from(declared) + 8;
     found.frames = found.frames.max(1);
     found
 }
