@@ -63,6 +63,9 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
         job.deadline.check()?;
         let (chunk_width, chunk_height) = decoder.chunk_data_dimensions(index);
         let row_bytes = samples.row_bytes(chunk_width, planes);
+        if (row_bytes as u64).saturating_mul(u64::from(chunk_height)) > bytes as u64 {
+            return Err(job.failed("samples of another size than their strips", Cause::Content));
+        }
         let mut rows = chunk_height;
         for (number, into) in (index..).step_by((across * down) as usize).zip(buffer.chunks_exact_mut(bytes)) {
             let start = offsets.nth(number as usize).unwrap_or(u64::MAX);
