@@ -41,6 +41,8 @@ pub(super) struct WebP {
     pub(super) alpha: bool,
     /// A lossy picture outside of any frame.
     pub(super) lossy: bool,
+    /// Where the last chunk begins, and where it ends, or would end if it were whole.
+    pub(super) last: (usize, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +159,7 @@ fn webp(bytes: &[u8]) -> Structure<'_> {
     let mut found = Structure::default();
     let declared = bytes.get(4..8).and_then(|size| size.first_chunk()).map_or(0, |size| u32::from_le_bytes(*size));
     let mut at = 12;
-    let mut last_end = at;
+    let mut last = (at, at);
     // What follows the container is no part of it.
     let container = (declared as usize).saturating_add(8);
     while let Some((kind, length)) = riff_header(bytes, at).filter(|_| at < container) {
@@ -177,11 +179,12 @@ fn webp(bytes: &[u8]) -> Structure<'_> {
             (b"ICCP", Some(data)) => found.profile = found.profile.or(Some(Profile::Plain(data))),
             _ => {}
         }
-        last_end = end;
+        last = (at, end);
         at = end.saturating_add(length & 1);
     }
+    found.webp.last = (last.0, last.1 as u64);
     // Some writers leave out the last chunk's padding byte, or count it when it is not there.
-    found.complete = last_end <= bytes.len() && bytes.len() as u64 + 1 >= u64::from(declared) + 8;
+    found.complete = last.1 <= bytes.len() && bytes.len() as u64 + 1 >= u64::from(declared) + 8;
     found.frames = found.frames.max(1);
     found
 }

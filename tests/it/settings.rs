@@ -73,7 +73,7 @@ fn every_bad_value_names_its_flag() {
         ("--max-side", "70000"),
         ("--decode-timeout", "10"),
         ("--max-frames", "0"),
-        ("--max-metadata-chunks", "-1"),
+        ("--max-metadata-chunks", "many"),
         ("--max-scans", "0"),
         ("--truncated-min-rows", "101"),
         ("--publish-timeout", "soon"),

@@ -4,6 +4,7 @@ use image::codecs::bmp::BmpDecoder;
 use image::{ImageDecoder, RgbImage};
 
 use super::super::ImageError;
+use super::source::Filling;
 use super::{Cause, Decoded, Job, MISSING, cause, exif_orientation, flatten};
 
 /// A row, a palette and a run, in bytes.
@@ -16,7 +17,7 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     };
     let rows = Rows::find(job.bytes);
     let end = rows.as_ref().map_or(0, |rows| rows.end);
-    let decoder = BmpDecoder::new(job.source().filled_to(end)).map_err(explained)?;
+    let decoder = BmpDecoder::new(job.source().filled_to(end, Filling::Grey)).map_err(explained)?;
     let (width, height) = decoder.dimensions();
     job.check(width, height, decoder.total_bytes() + WORKING_BYTES)?;
     let came = rows.as_ref().map_or(height, |rows| rows.came(job.bytes.len()).min(height));

@@ -7,36 +7,60 @@ use super::super::limits::Deadline;
 /// Most bytes that are handed out between two looks at the clock.
 const STEP: usize = 64 << 10;
 
-/// What stands for bytes that did not come: a mid grey where they are samples.
-const FILLING: [u8; 4096] = [128; 4096];
+/// What stands for bytes that did not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filling {
+    /// A mid grey where bytes are samples.
+    Grey,
+    Zeros,
+}
 
 /// A reader of a file in memory. Reads fail once the deadline has passed.
 pub(super) struct Source<'a> {
     bytes: &'a [u8],
     at: u64,
-    /// Bytes that replace the file's, and where.
-    patch: (u64, Vec<u8>),
+    /// Bytes that replace the file's, and where; one after the other.
+    patches: Vec<(u64, Vec<u8>)>,
     /// Where the file ends, with filling if that is beyond its bytes.
     end: u64,
+    filling: Filling,
     deadline: Deadline,
     unchecked: usize,
 }
 
 impl<'a> Source<'a> {
     pub(super) fn new(bytes: &'a [u8], deadline: Deadline) -> Self {
-        Source { bytes, at: 0, patch: (0, Vec::new()), end: bytes.len() as u64, deadline, unchecked: 0 }
+        Source {
+            bytes,
+            at: 0,
+            patches: Vec::new(),
+            end: bytes.len() as u64,
+            filling: Filling::Grey,
+            deadline,
+            unchecked: 0,
+        }
     }
 
-    /// Shows these bytes in place of the file's own.
+    /// Shows these bytes in place of the file's own. Patches come in order, and do not overlap.
     pub(super) fn with_patch(mut self, at: usize, bytes: Vec<u8>) -> Self {
-        self.patch = (at as u64, bytes);
+        self.patches.push((at as u64, bytes));
         self
     }
 
     /// Goes on with filling after the file's end, up to this length in bytes.
-    pub(super) fn filled_to(mut self, length: u64) -> Self {
+    pub(super) fn filled_to(mut self, length: u64, filling: Filling) -> Self {
         self.end = self.end.max(length);
+        self.filling = filling;
         self
+    }
+}
+
+impl Filling {
+    fn bytes(self) -> &'static [u8] {
+        match self {
+            Filling::Grey => &[128; 4096],
+            Filling::Zeros => &[0; 4096],
+        }
     }
 }
 
@@ -46,16 +70,13 @@ impl BufRead for Source<'_> {
             self.unchecked = 0;
             self.deadline.check().map_err(|error| io::Error::new(ErrorKind::TimedOut, error.to_string()))?;
         }
-        let (patch_at, patch) = (self.patch.0, &self.patch.1);
-        let patch_end = patch_at + patch.len() as u64;
         let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX).min(STEP);
-        let segment = if (patch_at..patch_end).contains(&self.at) {
-            patch.get(index(self.at - patch_at)..)
-        } else {
-            let next_patch = if self.at < patch_at { index(patch_at) } else { usize::MAX };
-            self.bytes.get(index(self.at)..next_patch.min(self.bytes.len()))
+        let segment = match self.patches.iter().find(|(at, patch)| self.at < at + patch.len() as u64) {
+            Some((at, patch)) if *at <= self.at => patch.get(index(self.at - at)..),
+            Some((at, _)) => self.bytes.get(index(self.at)..index(*at).min(self.bytes.len())),
+            None => self.bytes.get(index(self.at)..),
         };
-        let segment = segment.filter(|segment| !segment.is_empty()).unwrap_or(&FILLING);
+        let segment = segment.filter(|segment| !segment.is_empty()).unwrap_or(self.filling.bytes());
         Ok(&segment[..most.min(segment.len())])
     }
 
@@ -94,16 +115,19 @@ mod tests {
     use std::io::{Read, Seek, SeekFrom};
     use std::time::Duration;
 
-    use super::{Deadline, Source};
+    use super::{Deadline, Filling, Source};
     use crate::image::Limits;
 
     #[test]
     fn shows_patches_and_filling() {
         let deadline = Deadline::start(&Limits::default());
-        let mut source = Source::new(b"abcdef", deadline).with_patch(2, b"XY".to_vec()).filled_to(8);
+        let mut source = Source::new(b"abcdef", deadline)
+            .with_patch(0, b"Z".to_vec())
+            .with_patch(2, b"XY".to_vec())
+            .filled_to(8, Filling::Grey);
         let mut read = Vec::new();
         source.read_to_end(&mut read).unwrap();
-        assert_eq!(read, b"abXYef\x80\x80");
+        assert_eq!(read, b"ZbXYef\x80\x80");
         source.seek(SeekFrom::End(-6)).unwrap();
         let mut read = [0; 2];
         source.read_exact(&mut read).unwrap();

@@ -14,6 +14,7 @@ use tiff::{TiffError, TiffUnsupportedError};
 
 use super::super::ImageError;
 use super::super::structure::{Directory, Tag};
+use super::source::{Filling, Source};
 use super::{Cause, Decoded, Job, missing, rgb_bytes};
 use colour::{Colours, Samples};
 
@@ -39,48 +40,38 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     let mut colours = Colours::find(&page, &samples, job.structure.icc())?;
     let compression = page.number(Tag::Compression).unwrap_or(UNCOMPRESSED);
 
-    let mut source = job.source();
-    if let Some(photometric) = page.get(Tag::Photometric).filter(|values| values.width() == 2) {
-        source = source.with_patch(photometric.at, photometric.short(BLACK_IS_ZERO).to_vec());
-    }
     let offsets = page.get(Tag::StripOffsets).or_else(|| page.get(Tag::TileOffsets));
     let (Some(width), Some(height), Some(offsets)) = (size(&page, Tag::Width), size(&page, Tag::Height), offsets)
     else {
         return Err(job.failed("no size or no strips", Cause::Content));
     };
     job.check(width, height, rgb_bytes(width, height) + WORKING_BYTES)?;
-    let mut decoder = Decoder::new(if compression == UNCOMPRESSED { source.filled_to(u64::MAX >> 1) } else { source })
-        .map_err(explained)?;
-    let mut limits = tiff::decoder::Limits::default();
-    limits.decoding_buffer_size = usize::try_from(job.limits.decoder_bytes).unwrap_or(usize::MAX);
-    // Of this many compressed bytes, as it turns out; they are streamed.
-    limits.intermediate_buffer_size = usize::MAX;
-    decoder = decoder.with_limits(limits);
-
-    let (chunk_width, chunk_height) = decoder.chunk_dimensions();
-    let (across, down) = (width.div_ceil(chunk_width.max(1)), height.div_ceil(chunk_height.max(1)));
+    let mut decoder = Decoder::new(source(&job, &page, compression)).map_err(explained)?.with_limits(limits(&job));
     let planes = if page.number(Tag::PlanarConfiguration) == Some(PLANAR) { samples.count } else { 1 };
-    let chunk = decoder.image_chunk_buffer_layout(0).map_err(explained)?.len;
-    // A JPEG is held as coefficients, as planes and as samples.
-    let copies = planes as u64 + if compression == JPEG { 4 } else { 0 };
-    job.check(width, height, rgb_bytes(width, height) + WORKING_BYTES + chunk as u64 * copies)?;
+    let bytes = decoder.image_chunk_buffer_layout(0).map_err(explained)?.len;
+    let whole = decoder.chunk_dimensions();
+    // The planes, and a row of a tile, which may be wider than the picture.
+    let needed = (bytes as u64).saturating_mul(planes as u64).saturating_add(samples.row_bytes(whole.0, planes) as u64);
+    let needed = needed.saturating_add(rgb_bytes(width, height) + WORKING_BYTES);
+    job.check(width, height, needed)?;
 
     let mut picture = missing(width, height);
     let mut came = 0;
-    let mut buffer = vec![0; chunk * planes];
+    let mut buffer = vec![0; bytes * planes];
+    let (across, down) = (width.div_ceil(whole.0.max(1)), height.div_ceil(whole.1.max(1)));
     for index in 0..across * down {
         job.deadline.check()?;
-        let (left, top) = (index % across * chunk_width, index / across * chunk_height);
         let (chunk_width, chunk_height) = decoder.chunk_data_dimensions(index);
         let row_bytes = samples.row_bytes(chunk_width, planes);
+        if (row_bytes as u64).saturating_mul(u64::from(chunk_height)) > bytes as u64 {
+            return Err(job.failed("samples of another size than their strips", Cause::Content));
+        }
         let mut rows = chunk_height;
-        for plane in 0..planes {
-            let number = index + u32::try_from(plane).unwrap_or_default() * across * down;
+        for (number, into) in (index..).step_by((across * down) as usize).zip(buffer.chunks_exact_mut(bytes)) {
             let start = offsets.nth(number as usize).unwrap_or(u64::MAX);
             if compression == JPEG {
-                check_jpeg(&job, start, decoder.chunk_dimensions())?;
+                job.check(width, height, needed.saturating_add(jpeg_bytes(&job, start, whole)?))?;
             }
-            let into = &mut buffer[plane * chunk..][..chunk];
             match decoder.read_chunk_bytes(number, into) {
                 Ok(()) if compression == UNCOMPRESSED => rows = rows.min(whole_rows(&job, start, row_bytes as u64)),
                 Ok(()) => {}
@@ -88,12 +79,11 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
                 Err(error) => return Err(explained(error)),
             }
         }
-        for row in 0..rows {
-            let from = |plane: usize| &buffer[plane * chunk + row as usize * row_bytes..][..row_bytes];
-            let at = (u64::from(top + row) * u64::from(width) + u64::from(left)) * 3;
-            let at = usize::try_from(at).unwrap_or(usize::MAX);
-            let to = &mut picture.as_mut()[at..][..chunk_width as usize * 3];
-            colours.convert(&samples, planes, from, to);
+        let (left, top) = (index % across * whole.0, index / across * whole.1);
+        let lines = picture.as_mut().chunks_exact_mut(width as usize * 3).skip(top as usize);
+        for (row, line) in lines.take(rows as usize).enumerate() {
+            let plane = |plane: usize| &buffer[plane * bytes + row * row_bytes..][..row_bytes];
+            colours.convert(&samples, planes, plane, &mut line[left as usize * 3..][..chunk_width as usize * 3]);
         }
         came += u64::from(rows) * u64::from(chunk_width);
     }
@@ -107,6 +97,23 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     Ok(Decoded { rgb: picture, icc: colours.into_icc(), orientation, truncated })
 }
 
+/// The file as the `tiff` crate is to see it: grey, and filled up where rows that did not come need no decompression.
+fn source<'a>(job: &Job<'a>, page: &Directory<'a>, compression: u64) -> Source<'a> {
+    let mut source = job.source();
+    if let Some(photometric) = page.get(Tag::Photometric).filter(|values| values.width() == 2) {
+        source = source.with_patch(photometric.at, photometric.short(BLACK_IS_ZERO).to_vec());
+    }
+    if compression == UNCOMPRESSED { source.filled_to(u64::MAX >> 1, Filling::Grey) } else { source }
+}
+
+fn limits(job: &Job<'_>) -> tiff::decoder::Limits {
+    let mut limits = tiff::decoder::Limits::default();
+    limits.decoding_buffer_size = usize::try_from(job.limits.decoder_bytes).unwrap_or(usize::MAX);
+    // Of compressed bytes, which are streamed.
+    limits.intermediate_buffer_size = usize::MAX;
+    limits
+}
+
 fn size(page: &Directory<'_>, tag: Tag) -> Option<u32> {
     page.number(tag).and_then(|size| u32::try_from(size).ok())
 }
@@ -117,18 +124,19 @@ fn whole_rows(job: &Job<'_>, start: u64, row_bytes: u64) -> u32 {
     rows.map_or(0, |rows| u32::try_from(rows).unwrap_or(u32::MAX))
 }
 
-/// Refuses a JPEG that is larger than the strip or tile that it fills: its decoder believes it, and allocates.
-fn check_jpeg(job: &Job<'_>, start: u64, (width, height): (u32, u32)) -> Result<(), ImageError> {
+/// What the decoder of a JPEG takes, in bytes: it believes the JPEG's own size, which may not be beyond its tile's.
+fn jpeg_bytes(job: &Job<'_>, start: u64, (width, height): (u32, u32)) -> Result<u64, ImageError> {
     let at = usize::try_from(start).unwrap_or(usize::MAX);
     let Some((found_width, found_height)) = job.bytes.get(at..).and_then(jpeg_size) else {
-        return Ok(());
+        return Ok(0);
     };
     // A whole number of blocks of 16 pixels.
-    if u64::from(found_width) < u64::from(width) + 16 && u64::from(found_height) < u64::from(height) + 16 {
-        return Ok(());
+    if u64::from(found_width) >= u64::from(width) + 16 || u64::from(found_height) >= u64::from(height) + 16 {
+        let problem = format!("a JPEG of {found_width} × {found_height} pixels in a tile of {width} × {height}");
+        return Err(job.failed(problem, Cause::Content));
     }
-    let problem = format!("a JPEG of {found_width} × {found_height} pixels in a tile of {width} × {height}");
-    Err(job.failed(problem, Cause::Content))
+    // Up to four samples a pixel: coefficients of two bytes, planes, the result, and the crate's copy of it.
+    Ok(u64::from(found_width) * u64::from(found_height) * 4 * 5)
 }
 
 /// Width and height from a JPEG's frame header (ITU-T T.81, B.2.2).

@@ -9,7 +9,7 @@ use super::super::over_white;
 pub(super) struct Samples {
     /// Samples a pixel, extra ones included.
     pub(super) count: usize,
-    bits: u64,
+    bits: u32,
     float: bool,
 }
 
@@ -67,7 +67,7 @@ impl Samples {
         let count = page.number(Tag::SamplesPerPixel).unwrap_or(1);
         // The samples of any camera or scanner, with masks; each costs memory.
         match usize::try_from(count) {
-            Ok(count @ 1..=16) => Ok(Samples { count, bits, float }),
+            Ok(count @ 1..=16) => Ok(Samples { count, bits: u32::try_from(bits).unwrap_or_default(), float }),
             _ => unsupported("TIFF with more than 16 samples a pixel"),
         }
     }
@@ -75,7 +75,7 @@ impl Samples {
     /// Bytes of a row of so many pixels. A row begins at a whole byte.
     pub(super) fn row_bytes(&self, width: u32, planes: usize) -> usize {
         let samples = if planes > 1 { 1 } else { self.count as u64 };
-        usize::try_from((u64::from(width) * samples * self.bits).div_ceil(8)).unwrap_or(usize::MAX)
+        usize::try_from((u64::from(width) * samples * u64::from(self.bits)).div_ceil(8)).unwrap_or(usize::MAX)
     }
 
     /// A row's samples in 8 bits: palette indices as they are, the rest as levels.
@@ -93,7 +93,6 @@ impl Samples {
             (32, true) => Box::new(row.as_chunks().0.iter().map(|bytes| level(f64::from(f32::from_ne_bytes(*bytes))))),
             (64, _) => Box::new(row.as_chunks().0.iter().map(|bytes| level(f64::from_ne_bytes(*bytes)))),
             (bits, _) => {
-                let bits = bits as u32;
                 let most = u8::MAX >> (8 - bits);
                 let scale = if indices { 1 } else { u8::MAX / most };
                 let shifts = (0..8 / bits).map(move |sample| 8 - bits * (sample + 1));
