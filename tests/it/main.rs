@@ -5,11 +5,13 @@
 mod cli;
 mod emulators;
 mod events;
+mod heif;
 mod images;
 mod local_pubsub;
 mod local_storage;
 mod models;
 mod pipeline;
+mod raw;
 mod scenarios;
 mod settings;
 mod world;
