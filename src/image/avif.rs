@@ -2,7 +2,7 @@
 //!
 //! The decoder is rav1d in Rerun's packaging, the only one with a safe interface under a permissive licence. Its entry
 //! points are `extern "C"`, so that a panic in it would end the process instead of its picture: what is sent to it is
-//! bounded and looked through first, and a million mutated pictures (`fuzz/`) made it panic in none.
+//! bounded and looked through first, and 1.2 million mutated pictures made it panic in none. It leaks 48 bytes a picture.
 //!
 //! Of an animation the still picture that the file names is taken. Without the feature `avif` the format is refused by
 //! name.

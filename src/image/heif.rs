@@ -16,7 +16,7 @@ use super::{ImageError, Limits};
 use isobmff::{Code, Container};
 use reader::Reader;
 
-pub(super) use yuv::{Chroma, Colour, Enlargement, Picture, Plane};
+pub(super) use yuv::{Chroma, Colour, Enlargement, Picture, Samples};
 
 /// A way of coding pictures.
 pub(super) struct Codec {

@@ -7,7 +7,7 @@ use heic_rs::hevc::{self, ChromaFormat};
 use heic_rs::props::hvcc::{self, HevcConfig, NAL_SPS};
 
 use super::super::ImageError;
-use super::super::heif::{Chroma, Codec, Colour, Enlargement, Item, Layout, Picture, Plane};
+use super::super::heif::{Chroma, Codec, Colour, Enlargement, Item, Layout, Picture, Samples};
 
 pub(super) const CODEC: Codec =
     Codec { unusual: "a HEIC of this kind", item: *b"hvc1", config: *b"hvcC", layout, decode, clean_aperture: true };
@@ -55,15 +55,13 @@ fn decode(item: &Item<'_>) -> Result<Picture, ImageError> {
     let units = config.split_nals(item.payload).map_err(corrupt)?;
     let frame = hevc::decode_still(&config.parameter_sets(), &units).map_err(corrupt)?;
     let (chroma, planes) = match frame.chroma {
-        ChromaFormat::Monochrome => (Chroma::Monochrome, vec![(frame.y, frame.y_stride)]),
-        ChromaFormat::Yuv420 => {
-            (Chroma::Half, vec![(frame.y, frame.y_stride), (frame.cb, frame.c_stride), (frame.cr, frame.c_stride)])
-        }
+        ChromaFormat::Monochrome => (Chroma::Monochrome, vec![frame.y]),
+        ChromaFormat::Yuv420 => (Chroma::Half, vec![frame.y, frame.cb, frame.cr]),
         ChromaFormat::Yuv422 | ChromaFormat::Yuv444 => {
             return Err(ImageError::UnsupportedFormat { format: "a HEIC with 4:2:2 or 4:4:4 colour" });
         }
     };
-    let planes = planes.into_iter().map(|(samples, stride)| Plane::own(samples, stride as usize)).collect();
+    let planes = planes.into_iter().map(Samples::Words).collect();
     Picture::new(
         (frame.width as usize, frame.height as usize),
         chroma,
@@ -143,5 +141,36 @@ impl Bits {
             zeros += 1;
         }
         if zeros > 32 { None } else { Some((1 << zeros) - 1 + self.read(zeros)?) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As x265 writes it for 61 × 45 pixels.
+    const SET: &[u8] = &[
+        0x42, 0x01, 0x01, 0x03, 0x70, 0x00, 0x00, 0x03, 0x00, 0x90, 0x00, 0x00, 0x03, 0x00, 0x00, 0x03, 0x00, 0x1E,
+        0xA0, 0x20, 0x81, 0x05, 0x96, 0xEA, 0xE4, 0xA6, 0xB9, 0xB8, 0x08, 0x68, 0x30, 0x20, 0x00, 0x00, 0x03, 0x03,
+        0x20, 0x00, 0x00, 0x03, 0x00, 0x21,
+    ];
+
+    #[test]
+    fn a_parameter_set_gives_the_size_with_padding() {
+        assert_eq!(coded_size(SET), Some((64, 64)));
+        for length in 0..20 {
+            assert_eq!(coded_size(&SET[..length]), None, "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_parameter_set_of_a_larger_picture_is_refused_wherever_it_is_listed() {
+        for list in [32, 33, 34] {
+            let length = u8::try_from(SET.len()).unwrap();
+            let config = [&[1; 21][..], &[3, 1, list, 0, 1, 0, length], SET].concat();
+            let item = Item { config: &config, payload: &[0, 0, 0, 1, 0], width: 0, height: 64 };
+            let error = decode(&item).err().unwrap();
+            assert!(matches!(error, ImageError::Corrupt(_)));
+        }
     }
 }

@@ -48,17 +48,21 @@ impl<'a> Container<'a> {
     /// Reads the `meta` box.
     ///
     /// # Errors
-    /// [`ImageError::Truncated`] where the file ends before it does, else [`ImageError::Corrupt`].
+    /// [`ImageError::Truncated`] where the file ends before it does, else [`ImageError::Corrupt`], or
+    /// [`ImageError::UnsupportedFormat`] where there is only a film.
     pub(super) fn read(file: &'a [u8]) -> Result<Container<'a>, ImageError> {
         let (boxes, ends_early) = boxes(file);
-        let unfinished = |problem: String| {
-            if ends_early { ImageError::Truncated(problem) } else { ImageError::Corrupt(problem) }
-        };
-        let Some((_, meta)) = boxes.iter().find(|(kind, _)| kind == b"meta") else {
-            return Err(unfinished("there is no list of items".to_owned()));
+        let meta = boxes.iter().find(|(kind, _)| kind == b"meta").map(|(_, body)| body);
+        let Some(meta) = meta else {
+            return Err(if boxes.iter().any(|(kind, _)| kind == b"moov") {
+                ImageError::UnsupportedFormat { format: "an image sequence without a still picture" }
+            } else {
+                ImageError::Truncated("the file ends before its list of items".to_owned())
+            });
         };
         let mut container = Container { file, ends_early, ..Container::default() };
-        container.read_meta(meta).ok_or_else(|| unfinished("the list of items contradicts itself".to_owned()))?;
+        let read = container.read_meta(meta);
+        read.ok_or_else(|| ImageError::Corrupt("the list of items contradicts itself".to_owned()))?;
         Ok(container)
     }
 

@@ -32,7 +32,7 @@ impl Chroma {
     }
 
     /// Size of a colour plane for a luma plane.
-    fn plane_size(self, width: usize, height: usize) -> (usize, usize) {
+    pub(in super::super) fn plane_size(self, width: usize, height: usize) -> (usize, usize) {
         match self {
             Chroma::Monochrome => (0, 0),
             Chroma::Half => (width.div_ceil(2), height.div_ceil(2)),
@@ -70,52 +70,29 @@ pub(in super::super) struct Picture {
     planes: Vec<Plane>,
 }
 
-/// A plane of samples.
+/// A plane of samples, row by row without gaps.
 pub(in super::super) struct Plane {
     samples: Samples,
-    /// Distance of two rows, in samples.
-    stride: usize,
     width: usize,
     height: usize,
 }
 
-enum Samples {
-    /// Bytes of a decoder, that many for a sample, in the machine's byte order.
-    Foreign(Box<dyn AsRef<[u8]>>, usize),
-    Own(Vec<u16>),
+/// Samples of up to 8 bits, or of more.
+pub(in super::super) enum Samples {
+    Bytes(Vec<u8>),
+    Words(Vec<u16>),
 }
 
 impl Plane {
-    /// A decoder's plane of one byte or two a sample, its stride in samples.
-    pub(in super::super) fn foreign(bytes: impl AsRef<[u8]> + 'static, sample_bytes: usize, stride: usize) -> Plane {
-        Plane { samples: Samples::Foreign(Box::new(bytes), sample_bytes), stride, width: 0, height: 0 }
-    }
-
-    /// A plane of samples, its stride in samples.
-    pub(in super::super) fn own(samples: Vec<u16>, stride: usize) -> Plane {
-        Plane { samples: Samples::Own(samples), stride, width: 0, height: 0 }
-    }
-
-    fn length(&self) -> usize {
-        match &self.samples {
-            Samples::Foreign(bytes, sample_bytes) => bytes.as_ref().as_ref().len() / sample_bytes,
-            Samples::Own(samples) => samples.len(),
-        }
-    }
-
     /// Reads a row; one past the last is the last.
     fn read(&self, row: usize, to: &mut [u16]) {
-        let start = row.min(self.height.saturating_sub(1)) * self.stride;
+        let start = row.min(self.height.saturating_sub(1)) * self.width;
         match &self.samples {
-            Samples::Foreign(bytes, 1) => {
-                let from = bytes.as_ref().as_ref().get(start..).unwrap_or_default();
+            Samples::Bytes(samples) => {
+                let from = samples.get(start..).unwrap_or_default();
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = u16::from(*from));
             }
-            Samples::Foreign(bytes, _) => {
-                let from = bytes.as_ref().as_ref().get(start * 2..).unwrap_or_default().as_chunks().0;
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = u16::from_ne_bytes(*from));
-            }
-            Samples::Own(samples) => {
+            Samples::Words(samples) => {
                 let from = samples.get(start..).unwrap_or_default();
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
             }
@@ -124,13 +101,13 @@ impl Plane {
 }
 
 impl Picture {
-    /// A picture of this size, unless a plane is missing or too short for it.
+    /// A picture of this size, unless its planes are of others.
     pub(in super::super) fn new(
         size: (usize, usize),
         chroma: Chroma,
         bits: u8,
         (colour, enlargement): (Colour, Enlargement),
-        mut planes: Vec<Plane>,
+        planes: Vec<Samples>,
     ) -> Option<Picture> {
         let colour_size = chroma.plane_size(size.0, size.1);
         let sizes = [size, colour_size, colour_size];
@@ -138,13 +115,14 @@ impl Picture {
         if planes.len() != expected || !(8..=16).contains(&bits) || size.0 == 0 || size.1 == 0 {
             return None;
         }
-        for (plane, (width, height)) in planes.iter_mut().zip(sizes) {
-            (plane.width, plane.height) = (width, height);
-            let needed = plane.stride.checked_mul(height - 1)?.checked_add(width)?;
-            if plane.stride < width || plane.length() < needed {
-                return None;
-            }
-        }
+        let plane = |(samples, (width, height)): (Samples, (usize, usize))| {
+            let length = match &samples {
+                Samples::Bytes(samples) => samples.len(),
+                Samples::Words(samples) => samples.len(),
+            };
+            (length == width.checked_mul(height)?).then_some(Plane { samples, width, height })
+        };
+        let planes = planes.into_iter().zip(sizes).map(plane).collect::<Option<_>>()?;
         Some(Picture { chroma, bits, colour, enlargement, planes })
     }
 
@@ -160,9 +138,10 @@ impl Picture {
     pub(super) fn canvas(&self, width: usize, height: usize) -> Picture {
         let colour_size = self.chroma.plane_size(width, height);
         let sizes = [(width, height), colour_size, colour_size];
-        let empty = |(_, (width, height)): (&Plane, (usize, usize))| {
-            let samples = Samples::Own(vec![0; width * height]);
-            Plane { samples, stride: width, width, height }
+        let empty = |(_, (width, height)): (&Plane, (usize, usize))| Plane {
+            samples: Samples::Words(vec![0; width * height]),
+            width,
+            height,
         };
         Picture { planes: self.planes.iter().zip(sizes).map(empty).collect(), ..*self }
     }
@@ -173,7 +152,7 @@ impl Picture {
             return false;
         }
         for (to, from) in self.planes.iter_mut().zip(&tile.planes) {
-            let Samples::Own(samples) = &mut to.samples else { return false };
+            let Samples::Words(samples) = &mut to.samples else { return false };
             // A tile in the middle has an even size where colour is halved, or the planes would not meet.
             let (halved_width, halved_height) =
                 (from.width < tile.planes[0].width, from.height < tile.planes[0].height);
@@ -181,7 +160,7 @@ impl Picture {
             let top = if halved_height { top / 2 } else { top };
             let width = from.width.min(to.width.saturating_sub(left));
             for row in 0..from.height.min(to.height.saturating_sub(top)) {
-                let start = (top + row) * to.stride + left;
+                let start = (top + row) * to.width + left;
                 if let Some(to) = samples.get_mut(start..start + width) {
                     from.read(row, to);
                 }
