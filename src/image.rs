@@ -7,16 +7,26 @@
 //! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
 //! one, so that only the small result is turned.
 
+mod avif;
+mod colour;
 mod decode;
+mod heic;
+#[cfg(any(feature = "avif", feature = "heic"))]
+mod heif;
 mod jpeg;
 mod limits;
 mod orientation;
 mod resize;
 mod sniff;
+mod structure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ::image::RgbImage;
+use ::image::metadata::Orientation;
+
 use crate::event::FailureCode;
+use resize::{Crop, Scaling};
 
 pub use limits::Limits;
 pub use sniff::Format;
@@ -77,7 +87,7 @@ pub struct ImageInfo {
     pub height: u32,
     /// EXIF orientation, 1 to 8; 1 where there is none.
     pub orientation: u8,
-    /// The file ends early, and part of the picture is made up by the decoder.
+    /// The file ends early. Rows that did not come are filled.
     pub truncated: bool,
 }
 
@@ -103,7 +113,17 @@ pub enum ImageError {
         /// The limit, in the same unit.
         limit: u64,
     },
-    /// The file ends before the decoder had a picture.
+    /// More parts than [`Limits`] allow, or more work.
+    #[error("too complex: {what} {found} exceeds the limit of {limit}")]
+    TooComplex {
+        /// What there is too much of: `frames`, `metadata chunks`, `scans`, `decode time (ms)`.
+        what: &'static str,
+        /// The image's figure.
+        found: u64,
+        /// The limit, in the same unit.
+        limit: u64,
+    },
+    /// The file ends before enough of the picture.
     #[error("truncated image: {0}")]
     Truncated(String),
     /// The content contradicts its format.
@@ -119,6 +139,7 @@ impl ImageError {
             ImageError::NotAnImage => FailureCode::NotAnImage,
             ImageError::UnsupportedFormat { .. } => FailureCode::UnsupportedFormat,
             ImageError::TooManyPixels { .. } => FailureCode::TooManyPixels,
+            ImageError::TooComplex { .. } => FailureCode::TooComplex,
             ImageError::Truncated(_) => FailureCode::TruncatedImage,
             ImageError::Corrupt(_) => FailureCode::CorruptImage,
         }
@@ -132,35 +153,60 @@ impl ImageError {
 pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result<Prepared, ImageError> {
     contained(|| {
         let format = sniff::format(bytes)?;
-        let decoded = decode::decode(bytes, format, limits)?;
-        let orientation = decoded.orientation;
-        let (width, height) = orientation::upright_size(decoded.rgb.dimensions(), orientation);
-        let crop = resize::central_crop(width, height, preprocess.crop_fraction);
-        let stored_crop = orientation::stored_crop(crop, (width, height), orientation);
-        let stored_size = orientation::stored_size((preprocess.width, preprocess.height), orientation);
-        let first = orientation::upright_width(orientation);
-        let small = resize::resize(&decoded.rgb, stored_crop, stored_size, preprocess.filter, first)?;
-        Ok(Prepared {
-            pixels: orientation::turn(small, orientation),
-            info: ImageInfo {
-                format,
-                width: decoded.rgb.width(),
-                height: decoded.rgb.height(),
-                orientation: orientation.to_exif(),
-                truncated: decoded.truncated,
-            },
-        })
+        if format == Format::Jpeg {
+            let header = jpeg::Header::read(bytes, limits)?;
+            let stored = header.dimensions();
+            let orientation = header.orientation();
+            let (crop, scaling) = stored_input(stored, orientation, preprocess);
+            let least = |side: u32| f64::from(side) * limits.jpeg_oversampling;
+            let size = (least(scaling.size.0), least(scaling.size.1));
+            let jpeg::Decoded { picture, truncated } = header.decode(crop, size, limits)?;
+            return Ok(prepared(picture.scaled(&scaling)?, format, stored, orientation, truncated));
+        }
+        let decode::Decoded { rgb, icc, orientation, truncated } = decode::decode(bytes, format, limits)?;
+        let (crop, scaling) = stored_input(rgb.dimensions(), orientation, preprocess);
+        let mut small = resize::rgb(&rgb, crop.into(), &scaling)?;
+        if let Some(icc) = &icc {
+            colour::rgb(&mut small, icc);
+        }
+        Ok(prepared(small, format, rgb.dimensions(), orientation, truncated))
     })
 }
 
-/// Decodes an image as it is, upright but uncut and unscaled.
+/// What of the stored picture becomes the model's input, and how.
+fn stored_input((width, height): (u32, u32), orientation: Orientation, preprocess: &Preprocess) -> (Crop, Scaling) {
+    let (width, height) = orientation::upright_size((width, height), orientation);
+    let crop = resize::central_crop(width, height, preprocess.crop_fraction);
+    let scaling = Scaling {
+        size: orientation::stored_size((preprocess.width, preprocess.height), orientation),
+        filter: preprocess.filter,
+        first: orientation::upright_width(orientation),
+    };
+    (orientation::stored_crop(crop, (width, height), orientation), scaling)
+}
+
+fn prepared(
+    small: RgbImage,
+    format: Format,
+    (width, height): (u32, u32),
+    orientation: Orientation,
+    truncated: bool,
+) -> Prepared {
+    let info = ImageInfo { format, width, height, orientation: orientation.to_exif(), truncated };
+    Prepared { pixels: orientation::turn(small, orientation), info }
+}
+
+/// Decodes an image as it is, upright and in sRGB, but uncut and unscaled.
 ///
 /// # Errors
 /// As [`prepare`].
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<Pixels, ImageError> {
     contained(|| {
-        let decoded = decode::decode(bytes, sniff::format(bytes)?, limits)?;
-        Ok(orientation::turn(decoded.rgb, decoded.orientation))
+        let decode::Decoded { mut rgb, icc, orientation, .. } = decode::decode(bytes, sniff::format(bytes)?, limits)?;
+        if let Some(icc) = &icc {
+            colour::rgb(&mut rgb, icc);
+        }
+        Ok(orientation::turn(rgb, orientation))
     })
 }
 

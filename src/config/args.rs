@@ -119,6 +119,36 @@ pub struct ImageArgs {
     /// Memory one decoder may take
     #[arg(long, env = "STOKER_DECODE_MEMORY", default_value = "512MiB", value_name = "BYTES", help_heading = "Images")]
     pub(super) decode_memory: String,
+    /// Longest that decoding an image may take
+    #[arg(long, env = "STOKER_DECODE_TIMEOUT", default_value = "10s", value_name = "TIME", help_heading = "Images")]
+    pub(super) decode_timeout: String,
+    /// Most frames or pages an image may have; the first is labelled
+    #[arg(long, env = "STOKER_MAX_FRAMES", default_value = "10000", value_name = "N", help_heading = "Images")]
+    pub(super) max_frames: String,
+    /// Most chunks, segments or tags of metadata an image may have
+    #[arg(
+        long,
+        env = "STOKER_MAX_METADATA_CHUNKS",
+        default_value = "10000",
+        value_name = "N",
+        help_heading = "Images"
+    )]
+    pub(super) max_metadata_chunks: String,
+    /// Most scans a JPEG may have
+    #[arg(long, env = "STOKER_MAX_SCANS", default_value = "100", value_name = "N", help_heading = "Images")]
+    pub(super) max_scans: String,
+    /// Share of its rows that an image which ends early must have to be labelled, in percent
+    #[arg(
+        long,
+        env = "STOKER_TRUNCATED_MIN_ROWS",
+        default_value = "50",
+        value_name = "PERCENT",
+        help_heading = "Images"
+    )]
+    pub(super) truncated_min_rows: String,
+    /// Decode a JPEG to at least this many times the model's input, 1 to 1000: more is slower and more exact
+    #[arg(long, env = "STOKER_JPEG_OVERSAMPLING", default_value = "1.4", value_name = "RATIO", help_heading = "Images")]
+    pub(super) jpeg_oversampling: String,
 }
 
 /// How objects are read.

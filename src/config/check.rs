@@ -252,6 +252,12 @@ impl ImageArgs {
             height: max_side,
             pixels: problems.number("--max-pixels", &self.max_pixels, 1..=4_000_000_000),
             decoder_bytes: problems.bytes("--decode-memory", &self.decode_memory),
+            frames: problems.number("--max-frames", &self.max_frames, 1..=u32::MAX),
+            metadata_chunks: problems.number("--max-metadata-chunks", &self.max_metadata_chunks, 1..=u32::MAX),
+            scans: problems.number("--max-scans", &self.max_scans, 1..=u32::MAX),
+            time: problems.duration("--decode-timeout", &self.decode_timeout),
+            min_rows: problems.number("--truncated-min-rows", &self.truncated_min_rows, 0.0..=100.0) / 100.0,
+            jpeg_oversampling: problems.number("--jpeg-oversampling", &self.jpeg_oversampling, 1.0..=1000.0),
         }
     }
 }

@@ -214,7 +214,9 @@ pub enum FailureCode {
     UnsupportedFormat,
     /// The image has more pixels than the worker decodes.
     TooManyPixels,
-    /// The image ends before its decoder has a picture.
+    /// The image has more frames, metadata or scans than the worker reads, or takes too long to decode.
+    TooComplex,
+    /// The image ends before enough of it to label.
     TruncatedImage,
     /// The image cannot be decoded.
     CorruptImage,
@@ -222,7 +224,7 @@ pub enum FailureCode {
 
 impl FailureCode {
     /// Every code.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::UnreadableEvent,
         Self::ObjectGone,
         Self::EmptyObject,
@@ -231,6 +233,7 @@ impl FailureCode {
         Self::NotAnImage,
         Self::UnsupportedFormat,
         Self::TooManyPixels,
+        Self::TooComplex,
         Self::TruncatedImage,
         Self::CorruptImage,
     ];
@@ -246,6 +249,7 @@ impl FailureCode {
             Self::NotAnImage => "not_an_image",
             Self::UnsupportedFormat => "unsupported_format",
             Self::TooManyPixels => "too_many_pixels",
+            Self::TooComplex => "too_complex",
             Self::TruncatedImage => "truncated_image",
             Self::CorruptImage => "corrupt_image",
         }

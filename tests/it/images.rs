@@ -10,6 +10,10 @@ use stoker::image::{Filter, Format, ImageError, Limits, Pixels, Prepared, Prepro
 
 use crate::models::fixture;
 
+mod bounds;
+mod cut;
+mod kinds;
+
 /// What EfficientNet-Lite0 takes.
 const LITE0: Preprocess = Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
 
@@ -64,11 +68,14 @@ fn crop_and_resize_are_pillows_at_every_scale() {
 fn photos_give_the_pixels_that_pillow_gives() {
     for name in ["astronaut", "camera", "chelsea", "coffee", "rocket"] {
         let found = prepared(&fixture(&format!("photos/{name}.jpg")));
-        let expected = decode(&fixture(&format!("reference/{name}.png")), &Limits::default()).unwrap();
+        // This one is in Adobe RGB.
+        let reference = if name == "rocket" { "rocket-srgb" } else { name };
+        let expected = decode(&fixture(&format!("reference/{reference}.png")), &Limits::default()).unwrap();
         let (largest, mean) = difference(&found.pixels, &expected);
         println!("{name}: largest difference {largest}, mean {mean:.4}");
-        // Two JPEG decoders may differ by more than the resize does: in rounding, and in how they enlarge chroma.
-        assert!(largest <= 5 && mean < 0.5, "{name}: {largest} levels, mean {mean}");
+        // Two JPEG decoders may differ by more than the resize does: in rounding, and in how they enlarge chroma. From
+        // Adobe RGB to sRGB, differences grow.
+        assert!(largest <= 7 && mean < 0.5, "{name}: {largest} levels, mean {mean}");
         assert_eq!(found.info.format, Format::Jpeg);
         assert!(!found.info.truncated);
     }
@@ -195,73 +202,6 @@ fn patched(mut bytes: Vec<u8>, at: usize, field: &[u8]) -> Vec<u8> {
 fn crc32(bytes: &[u8]) -> u32 {
     let bits = |crc: u32| (0..8).fold(crc, |crc, _| if crc & 1 == 1 { (crc >> 1) ^ 0xEDB8_8320 } else { crc >> 1 });
     !bytes.iter().fold(u32::MAX, |crc, byte| bits((crc ^ u32::from(*byte)) & 0xFF) ^ (crc >> 8))
-}
-
-#[test]
-fn bombs_are_refused_by_their_header() {
-    let picture = chirp(16, 16);
-    let side = 60_000u32.to_be_bytes();
-    let png = patched(encode(picture.clone(), ImageFormat::Png), 16, &[side, side].concat());
-    let checksum = crc32(&png[12..29]).to_be_bytes();
-    let jpeg = encode(picture.clone(), ImageFormat::Jpeg);
-    let frame = jpeg.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
-    let little = 60_000u32.to_le_bytes();
-    for (name, bomb) in [
-        ("png", patched(png, 29, &checksum)),
-        ("jpeg", patched(jpeg, frame + 5, &[0xEA, 0x60, 0xEA, 0x60])),
-        ("gif", patched(encode(picture.clone(), ImageFormat::Gif), 6, &[0x60, 0xEA, 0x60, 0xEA])),
-        ("bmp", patched(encode(picture, ImageFormat::Bmp), 18, &[little, little].concat())),
-    ] {
-        match refused(&bomb) {
-            ImageError::TooManyPixels { what: "pixels", found: 3_600_000_000, limit: 100_000_000 } => {}
-            other => panic!("{name}: {other}"),
-        }
-    }
-}
-
-#[test]
-fn each_limit_is_named_with_its_numbers() {
-    let bytes = encode(chirp(40, 30), ImageFormat::Png);
-    let default = Limits::default();
-    for (limits, what, found, limit) in [
-        (Limits { width: 39, ..default }, "width", 40, 39),
-        (Limits { height: 29, ..default }, "height", 30, 29),
-        (Limits { pixels: 1199, ..default }, "pixels", 1200, 1199),
-        (Limits { decoder_bytes: 3599, ..default }, "decoder memory", 3600, 3599),
-    ] {
-        let error = prepare(&bytes, &limits, &LITE0).unwrap_err();
-        assert_eq!(error.to_string(), format!("too many pixels: {what} {found} exceeds the limit of {limit}"));
-        assert_eq!(error.code().as_str(), "too_many_pixels");
-    }
-}
-
-#[test]
-fn a_cut_jpeg_is_labelled_and_flagged() {
-    let bytes = fixture("photos/coffee.jpg");
-    let cut = prepared(&bytes[..bytes.len() * 3 / 4]);
-    assert!(cut.info.truncated);
-    // Its upper half is the picture, not filling.
-    let mut whole = prepared(&bytes).pixels;
-    let mut cut = cut.pixels;
-    whole.height /= 2;
-    cut.height /= 2;
-    let half = whole.height * whole.width * 3;
-    whole.rgb.truncate(half);
-    cut.rgb.truncate(half);
-    assert!(difference(&whole, &cut).1 < 0.5);
-}
-
-#[test]
-fn files_cut_before_a_picture_are_truncated() {
-    for (bytes, keep) in [
-        (fixture("photos/coffee.jpg"), 200),
-        (fixture("photos/coffee-alpha.png"), 2000),
-        (encode(chirp(40, 30), ImageFormat::Gif), 300),
-        (encode(chirp(40, 30), ImageFormat::Bmp), 300),
-    ] {
-        let error = refused(&bytes[..keep]);
-        assert_eq!(error.code().as_str(), "truncated_image", "{error}");
-    }
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod cli;
 mod emulators;
 mod events;
+mod formats;
 mod images;
 mod local_pubsub;
 mod local_storage;

@@ -71,6 +71,11 @@ fn every_bad_value_names_its_flag() {
         ("--decode-memory", ""),
         ("--max-pixels", "0"),
         ("--max-side", "70000"),
+        ("--decode-timeout", "10"),
+        ("--max-frames", "0"),
+        ("--max-metadata-chunks", "-1"),
+        ("--max-scans", "0"),
+        ("--truncated-min-rows", "101"),
         ("--publish-timeout", "soon"),
         ("--grace", ""),
     ] {
