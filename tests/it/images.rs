@@ -164,7 +164,7 @@ fn the_content_decides_the_format() {
 #[test]
 fn formats_that_are_not_decoded_are_named() {
     for (bytes, name) in [
-        (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "MP4 or QuickTime video"),
+        (&b"\0\0\0\x14ftypqt  \0\0\0\0qt  "[..], "MP4 or QuickTime video"),
         (b"\x1A\x45\xDF\xA3\x01\0\0\0", "Matroska or WebM video"),
         (b"\xFF\x0A\xFF\x07", "JPEG XL"),
         (b"%PDF-1.7\n", "PDF"),
