@@ -86,7 +86,7 @@ const NAMED: [(&[u8], &str); 24] = [
     (b"IIRS", "camera raw"),
     (b"MMOR", "camera raw"),
     (b"IIU\0", "camera raw"),
-    (b"FOVb", "camera raw"),
+    (b"\x46\x4F\x56\x62", "camera raw"),
     (b"\0MRM", "camera raw"),
     (b"II\x1A\0\0\0HEAPCCDR", "camera raw"),
     (b"II\xBC\x01", "JPEG XR"),

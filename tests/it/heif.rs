@@ -1,5 +1,6 @@
 //! AVIF and HEIC files to pixels, compared with Pillow (`fixtures/make/avif.py`), and files made to hurt.
 #![allow(clippy::print_stdout, reason = "figures are worth a look")]
+#![cfg_attr(not(feature = "avif"), allow(unused_imports, dead_code, reason = "most of it is for the features"))]
 
 use proptest::prelude::*;
 use stoker::event::FailureCode;

@@ -133,6 +133,7 @@ fn copy(picture: &Decoded, component: PlanarImageComponent, chroma: Chroma) -> S
 
 thread_local! {
     /// Blocks of the size that a picture leaks.
+    #[expect(clippy::vec_box, reason = "each is freed by itself")]
     static SPARE: RefCell<Vec<Box<[u8; LEAKED_BYTES]>>> = const { RefCell::new(Vec::new()) };
 }
 

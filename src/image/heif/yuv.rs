@@ -315,7 +315,7 @@ impl<'a> Enlarged<'a> {
         // Of the two rows that a luma row lies between, the nearer one counts three times.
         let far = match self.enlargement {
             Enlargement::Linear if halved_height => {
-                if row % 2 == 0 {
+                if row.is_multiple_of(2) {
                     near.saturating_sub(1)
                 } else {
                     near + 1
