@@ -147,7 +147,13 @@ pub struct ImageArgs {
     )]
     pub(super) truncated_min_rows: String,
     /// Decode a JPEG to at least this many times the model's input, 1 to 1000: more is slower and more exact
-    #[arg(long, env = "STOKER_JPEG_OVERSAMPLING", default_value = "1.4", value_name = "RATIO", help_heading = "Images")]
+    #[arg(
+        long,
+        env = "STOKER_JPEG_OVERSAMPLING",
+        default_value = "1.4",
+        value_name = "RATIO",
+        help_heading = "Images"
+    )]
     pub(super) jpeg_oversampling: String,
 }
 

@@ -15,8 +15,8 @@ mod webp;
 
 use std::io::ErrorKind;
 
-use image::metadata::Orientation;
 use image::RgbImage;
+use image::metadata::Orientation;
 
 use super::limits::Deadline;
 use super::structure::{self, Structure};

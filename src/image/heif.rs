@@ -52,6 +52,7 @@ pub(super) struct Layout {
 /// A coded item. Its decoder must refuse a picture of another size.
 pub(super) struct Item<'a> {
     /// Body of the configuration property.
+    #[cfg_attr(not(feature = "heic"), expect(dead_code, reason = "AV1 pictures bring what it says"))]
     pub(super) config: &'a [u8],
     /// The coded picture.
     pub(super) payload: &'a [u8],

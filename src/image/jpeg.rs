@@ -9,7 +9,7 @@
 //!
 //! A file that ends early or is damaged gives what could be decoded, grey where nothing came, and the share that came.
 //!
-//! `markers → huffman, bits → sequential or progressive → idct → planes`
+//! `markers → bits, huffman → mcus → sequential or progressive → idct → planes`
 
 mod bits;
 mod channel;
@@ -71,9 +71,10 @@ impl<'a> Header<'a> {
         // Of a file that ends early enough rows must be counted, even below the crop.
         let rows = if complete { 0.0 } else { limits.min_rows * f64::from(frame.height) };
         let eighths = channel::eighths(crop, size);
-        let mut channels = Channel::of(&frame, crop, eighths, rows);
+        let mut channels = Channel::of(&frame, crop, eighths as usize, rows);
         let memory: u64 = channels.iter().map(|channel| channel.memory(frame.progressive)).sum();
-        limits.check(frame.width, frame.height, memory)?;
+        let converted = u64::from(crop.width) * u64::from(crop.height) * 3 * u64::from(eighths * eighths) / 64;
+        limits.check(frame.width, frame.height, memory + converted)?;
         channels.iter_mut().for_each(Channel::allocate);
         let deadline = Deadline::start(limits);
         let came = if frame.progressive {
@@ -82,10 +83,11 @@ impl<'a> Header<'a> {
             sequential::decode(&scans, &mut channels, &deadline)?
         };
         if came < limits.min_rows || came == 0.0 {
-            let came = format!("{:.0} % of the picture came, {:.0} % are needed", came * 100.0, limits.min_rows * 100.0);
+            let came =
+                format!("{:.0} % of the picture came, {:.0} % are needed", came * 100.0, limits.min_rows * 100.0);
             return Err(if complete { ImageError::Corrupt(came) } else { ImageError::Truncated(came) });
         }
         let planes = channels.into_iter().map(|channel| channel.plane).collect();
-        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths: eighths as u32 }, truncated: !complete || came < 1.0 })
+        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths }, truncated: !complete || came < 1.0 })
     }
 }

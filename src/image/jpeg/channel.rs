@@ -34,21 +34,16 @@ const SCALES: [u32; 4] = [1, 2, 3, 4];
 
 /// The smallest scale at which a crop still covers the size, for all channels: chroma that is stored at half of the
 /// luma's resolution stays at half of it, which moves the logits no further than the scale of the luma does.
-pub(super) fn eighths(crop: Crop, (width, height): (f64, f64)) -> usize {
+pub(super) fn eighths(crop: Crop, (width, height): (f64, f64)) -> u32 {
     let covers = |eighths: &u32| {
         f64::from(crop.width * eighths) >= width * 8.0 && f64::from(crop.height * eighths) >= height * 8.0
     };
-    SCALES.into_iter().find(covers).unwrap_or(8) as usize
+    SCALES.into_iter().find(covers).unwrap_or(8)
 }
 
 impl Channel {
     /// Lays out the channels of a frame for a crop at a scale, to be decoded at least down to `rows` pixels.
-    pub(super) fn of(
-        frame: &Frame,
-        crop: Crop,
-        eighths: usize,
-        rows: f64,
-    ) -> Vec<Channel> {
+    pub(super) fn of(frame: &Frame, crop: Crop, eighths: usize, rows: f64) -> Vec<Channel> {
         let scaled = |samples: usize| (samples * eighths).div_ceil(8);
         let alone = frame.components.len() == 1;
         let sampling = |part: &Component| if alone { (1, 1) } else { (part.h, part.v) };
@@ -62,8 +57,7 @@ impl Channel {
                 // Without a table there is no scan of this channel either.
                 let quantisation = in_rows(&part.quantisation.unwrap_or([0; 64]));
                 let share = |length: u32, own: u32, most: u32| (length * own).div_ceil(most) as usize;
-                let blocks =
-                    (share(frame.width, h, most_h).div_ceil(8), share(frame.height, v, most_v).div_ceil(8));
+                let blocks = (share(frame.width, h, most_h).div_ceil(8), share(frame.height, v, most_v).div_ceil(8));
                 let mcus = (frame.width.div_ceil(8 * most_h) as usize, frame.height.div_ceil(8 * most_v) as usize);
                 // One block more on each side: enlarging chroma looks at the neighbours.
                 let wanted = |from: u32, length: u32, own: u32, most: u32, all: usize| {
@@ -72,7 +66,11 @@ impl Channel {
                 };
                 let columns = wanted(crop.left, crop.width, h, most_h, mcus.0 * h as usize);
                 let lines = wanted(crop.top, crop.height, v, most_v, mcus.1 * v as usize);
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the picture's height")]
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "within the picture's height"
+                )]
                 let counted = (share(rows.ceil() as u32, v, most_v).div_ceil(8)).min(mcus.1 * v as usize);
                 let (width, height) = (columns.len() * eighths, lines.len() * eighths);
                 let scale = |own: u32, most: u32| f64::from(own) / f64::from(most) * eighths as f64 / 8.0;

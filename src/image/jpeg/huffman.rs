@@ -249,7 +249,8 @@ mod tests {
     }
 
     fn bytes(bits: &[bool]) -> Vec<u8> {
-        let packed = bits.chunks(8).map(|bits| (0..8).fold(0, |byte, at| byte << 1 | u8::from(bits.get(at) == Some(&true))));
+        let packed =
+            bits.chunks(8).map(|bits| (0..8).fold(0, |byte, at| byte << 1 | u8::from(bits.get(at) == Some(&true))));
         packed.flat_map(|byte| if byte == 0xFF { vec![0xFF, 0] } else { vec![byte] }).collect()
     }
 

@@ -227,16 +227,23 @@ impl<'a, 'l> Reader<'a, 'l> {
                 rest.split_at_checked(if wide { 128 } else { 64 }).ok_or_else(|| corrupt("quantisation table"))?;
             let mut table = [0; 64];
             for (index, value) in table.iter_mut().enumerate() {
-                *value = if wide { u16::from_be_bytes([values[2 * index], values[2 * index + 1]]) } else { values[index].into() };
+                *value = if wide {
+                    u16::from_be_bytes([values[2 * index], values[2 * index + 1]])
+                } else {
+                    values[index].into()
+                };
             }
-            *self.quantisation.get_mut(usize::from(kind & 15)).ok_or_else(|| corrupt("quantisation table"))? = Some(table);
+            *self.quantisation.get_mut(usize::from(kind & 15)).ok_or_else(|| corrupt("quantisation table"))? =
+                Some(table);
             segment = rest;
         }
         Ok(())
     }
 
     fn scan(&mut self, segment: &[u8], data: &'a [u8]) -> Result<(), ImageError> {
-        let Some(frame) = &mut self.frame else { return Err(ImageError::Corrupt("a scan before the frame".to_owned())) };
+        let Some(frame) = &mut self.frame else {
+            return Err(ImageError::Corrupt("a scan before the frame".to_owned()));
+        };
         let found = self.scans.len() as u64 + 1;
         if found > u64::from(self.limits.scans) {
             return Err(ImageError::TooComplex { what: "scans", found, limit: self.limits.scans.into() });
@@ -253,7 +260,11 @@ impl<'a, 'l> Reader<'a, 'l> {
                 return Err(corrupt("scan header"));
             }
             let table = |tables: &[Option<Rc<Codes>>; 4], at: u8| tables.get(usize::from(at)).cloned().flatten();
-            components.push(ScanComponent { index, dc: table(&self.dc, part[1] >> 4), ac: table(&self.ac, part[1] & 15) });
+            components.push(ScanComponent {
+                index,
+                dc: table(&self.dc, part[1] >> 4),
+                ac: table(&self.ac, part[1] & 15),
+            });
             // A component keeps the table of its first scan, whatever comes later under that number.
             let component = &mut frame.components[index];
             component.quantisation = component.quantisation.or(self.quantisation[usize::from(component.table)]);
@@ -263,7 +274,8 @@ impl<'a, 'l> Reader<'a, 'l> {
         }
         let (first, last) = if frame.progressive { (first, last) } else { (0, 63) };
         let (high, low) = if frame.progressive { (approximation >> 4, approximation & 15) } else { (0, 0) };
-        let blocks: u32 = components.iter().map(|part| frame.components[part.index].h * frame.components[part.index].v).sum();
+        let blocks: u32 =
+            components.iter().map(|part| frame.components[part.index].h * frame.components[part.index].v).sum();
         if components.is_empty()
             || (components.len() > 1 && (blocks > 10 || first > 0))
             || first > last

@@ -158,7 +158,7 @@ impl Plane {
             line.samples.truncate(to - from);
         } else if h == most_h && twice(v, most_v) {
             let (near, far) = self.neighbours(y);
-            let bias = 1 + (y % 2) as u16;
+            let bias = if y.is_multiple_of(2) { 1 } else { 2 };
             let pairs = self.samples(near, from..to).iter().zip(self.samples(far, from..to));
             line.samples.extend(pairs.map(|(near, far)| byte((3 * u16::from(*near) + u16::from(*far) + bias) >> 2)));
         } else if h == most_h {
@@ -173,7 +173,7 @@ impl Plane {
     /// Of the channel's rows, the one that a row of a grid twice as high lies in, and the next nearest one.
     fn neighbours(&self, y: usize) -> (usize, usize) {
         let near = y / 2;
-        let far = if y % 2 == 0 { near.saturating_sub(1) } else { (near + 1).min(self.all.1 - 1) };
+        let far = if y.is_multiple_of(2) { near.saturating_sub(1) } else { (near + 1).min(self.all.1 - 1) };
         (near, far)
     }
 
@@ -209,11 +209,8 @@ fn to_rgb(planes: &[&[u8]], colour: Colour, icc: Option<&[u8]>, rgb: &mut [u8]) 
             let inks: Vec<u8> = (c.iter().zip(*m).zip(*y).zip(*k))
                 .flat_map(|(((c, m), y), k)| {
                     // The colours behind YCCK's luma and chroma are those of the paper where ink is missing.
-                    let [c, m, y] = if colour == Colour::Ycck {
-                        from_ycc(*c, *m, *y)
-                    } else {
-                        [255 - c, 255 - m, 255 - y]
-                    };
+                    let [c, m, y] =
+                        if colour == Colour::Ycck { from_ycc(*c, *m, *y) } else { [255 - c, 255 - m, 255 - y] };
                     [c, m, y, 255 - k]
                 })
                 .collect();

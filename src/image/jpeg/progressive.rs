@@ -58,7 +58,12 @@ fn mask(first: usize, last: usize) -> u64 {
     (u64::MAX >> (63 - last)) & (u64::MAX << first)
 }
 
-fn dc(scan: &Scan, channels: &[Channel], coefficients: &mut [Vec<i16>], deadline: &Deadline) -> Result<f64, ImageError> {
+fn dc(
+    scan: &Scan,
+    channels: &[Channel],
+    coefficients: &mut [Vec<i16>],
+    deadline: &Deadline,
+) -> Result<f64, ImageError> {
     let first = scan.high == 0;
     let mut tables = Vec::new();
     for part in scan.components.iter().filter(|_| first) {
