@@ -5,15 +5,15 @@ use std::path::Path;
 use stoker::image::Pixels;
 
 /// A model's input and its logits.
-pub struct Answer {
-    pub pixels: Pixels,
-    pub logits: Vec<f32>,
+pub(super) struct Answer {
+    pub(super) pixels: Pixels,
+    pub(super) logits: Vec<f32>,
 }
 
 /// Two answers to one file.
-pub struct Pair {
-    /// Pixels that are decoded of a block's eight a side.
-    scale: u32,
+pub(super) struct Pair {
+    /// The scale that it was decoded at.
+    eighths: u32,
     file: String,
     same_top: bool,
     /// How many of the first five classes both have.
@@ -30,13 +30,13 @@ pub struct Pair {
 
 impl Pair {
     /// Compares an answer with the reference.
-    pub fn of(scale: u32, path: &Path, answer: &Answer, reference: &Answer) -> Self {
+    pub(super) fn of(eighths: u32, path: &Path, answer: &Answer, reference: &Answer) -> Self {
         let (first, second) = (ranked(&answer.logits), ranked(&reference.logits));
         let differences: Vec<f64> =
             answer.logits.iter().zip(&reference.logits).map(|(one, other)| f64::from(one - other)).collect();
         let expected: Vec<f64> = reference.logits.iter().copied().map(f64::from).collect();
         Pair {
-            scale,
+            eighths,
             file: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             same_top: first[0] == second[0],
             top_five: first[..5].iter().filter(|class| second[..5].contains(class)).count(),
@@ -50,23 +50,29 @@ impl Pair {
     }
 }
 
+/// A lead from which on a class counts as clear, in logits.
+const CLEAR: f64 = 0.5;
+
 /// Prints a line a scale, and every file whose first class changed.
-pub fn report(name: &str, pairs: &[Pair]) {
+pub(super) fn report(name: &str, pairs: &[Pair]) {
     println!(
-        "{name}: files, top-1 agreement, top-5 overlap, logits apart (rms; largest: median, 90 %, most), levels apart"
+        "{name}: files, top-1 agreement (of clear ones), top-5 overlap, logits apart (rms; largest: median, 90 %, most), levels apart"
     );
-    for (scale, of) in [("1/8", 1), ("1/4", 2), ("1/2", 4), ("1/1", 8), ("all", 0)] {
-        let chosen: Vec<&Pair> = pairs.iter().filter(|pair| of == 0 || pair.scale == of).collect();
+    for (scale, of) in [("1/8", 1), ("1/4", 2), ("3/8", 3), ("1/2", 4), ("1/1", 8), ("all", 0)] {
+        let chosen: Vec<&Pair> = pairs.iter().filter(|pair| of == 0 || pair.eighths == of).collect();
         if chosen.is_empty() {
             continue;
         }
         let mut largest: Vec<f64> = chosen.iter().map(|pair| pair.largest).collect();
         largest.sort_by(f64::total_cmp);
+        let clear: Vec<&&Pair> = chosen.iter().filter(|pair| pair.margin >= CLEAR).collect();
         let same = chosen.iter().filter(|pair| pair.same_top).count();
         println!(
-            "  {scale}  {:4}  {same:4} = {:5.1} %  {:.2} of 5  {:.4}; {:.4}, {:.4}, {:.4}  {:.2}",
+            "  {scale}  {:4}  {same:4} = {:5.1} % ({} of {})  {:.2} of 5  {:.4}; {:.4}, {:.4}, {:.4}  {:.2}",
             chosen.len(),
             100.0 * same as f64 / chosen.len() as f64,
+            clear.iter().filter(|pair| pair.same_top).count(),
+            clear.len(),
             mean(chosen.iter().map(|pair| pair.top_five as f64)),
             mean(chosen.iter().map(|pair| pair.rms)),
             largest[largest.len() / 2],
@@ -78,7 +84,7 @@ pub fn report(name: &str, pairs: &[Pair]) {
     for pair in pairs.iter().filter(|pair| !pair.same_top) {
         println!(
             "    {} at {}/8: another first class, the reference's led by {:.2} logits",
-            pair.file, pair.scale, pair.margin
+            pair.file, pair.eighths, pair.margin
         );
     }
 }

@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 
 import sklearn
-from PIL import Image
+from PIL import Image, ImageOps
 
 SEED = 20_261_130
-# Short sides in pixels that a 224-pixel input with a crop of 7/8 decodes at 1/1, 1/2, 1/4 and 1/8.
-SHORT_SIDES = [(360, 511), (512, 1023), (1024, 2047), (2048, 3400)]
+# Short sides in pixels, in steps at which another scale is decoded for an input of 224 pixels and a crop of 7/8.
+SHORT_SIDES = [(360, 511), (512, 1023), (1024, 2047), (2048, 2866), (2867, 4000)]
 SIZE = 224
 CROP_FRACTION = 0.875
 BICUBIC = Image.Resampling.BICUBIC
@@ -87,8 +87,6 @@ def main(packages: Path, out: Path, count: int) -> None:
         (out / folder).mkdir(parents=True, exist_ok=True)
     samples = Path(sklearn.__file__).parent / "datasets" / "images"
     paths = [packages / package / photo for package, photos in PHOTOS.items() for photo in photos]
-    # The few photos that are large enough for 1/8 get twice as many crops.
-    paths += [path for path in paths if min(Image.open(path).size) >= SHORT_SIDES[-1][0]]
     paths += [samples / "china.jpg", samples / "flower.jpg"]
     rng = random.Random(SEED)
     files = []
@@ -103,14 +101,14 @@ def main(packages: Path, out: Path, count: int) -> None:
         name = f"{number:03}.jpg"
         crop.save(out / name, **settings)
         data = (out / name).read_bytes()
-        for kind, scaled in [("full", False), ("draft", True)]:
-            model_input(data, scaled).save(out / kind / f"{number:03}.png")
+        for folder, scaled in [("full", False), ("draft", True)]:
+            model_input(data, scaled).save(out / folder / f"{number:03}.png")
         files.append({"file": name, "photo": "/".join(path.parts[-4:]), "kind": kind, "size": crop.size, **settings})
     (out / "crops.json").write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
 
 
 def model_input(data: bytes, scaled: bool) -> Image.Image:
-    """What the built-in model was trained on; `scaled`: from the smallest scale that covers it, as Pillow's draft mode does."""
+    """The built-in model's input; `scaled`: from the smallest scale that covers it, by Pillow's draft mode."""
     image = Image.open(io.BytesIO(data))
     width, height = image.size
     side = int(CROP_FRACTION * min(width, height))
@@ -125,9 +123,11 @@ def model_input(data: bytes, scaled: bool) -> Image.Image:
 
 
 def cut(photo: Image.Image, rng: random.Random) -> tuple[Image.Image, str]:
-    """A rectangle of the photo at its own detail, or a larger one reduced."""
-    possible = [sides for sides in SHORT_SIDES if sides[0] <= min(photo.size)]
-    least, most = rng.choice(possible + possible[-2:])
+    """A rectangle of the photo at its own detail, or a larger one reduced. Few photos are as large as a phone's: for the
+    largest crops the others are mirrored to twice their size, which keeps subject and detail."""
+    least, most = rng.choice([sides for sides in SHORT_SIDES if sides[0] <= 2 * min(photo.size)])
+    if min(photo.size) < least:
+        photo = mirrored(photo)
     short = log_uniform(rng, least, min(most, *photo.size))
     aspect = rng.choice([aspect for aspect in ASPECTS if fits(shape(short, aspect), photo.size)])
     size = shape(short, aspect)
@@ -137,6 +137,16 @@ def cut(photo: Image.Image, rng: random.Random) -> tuple[Image.Image, str]:
     left, top = rng.randint(0, photo.width - width), rng.randint(0, photo.height - height)
     crop = photo.crop((left, top, left + width, top + height))
     return (crop, "cut") if crop.size == size else (crop.resize(size, Image.Resampling.LANCZOS), "reduced")
+
+
+def mirrored(photo: Image.Image) -> Image.Image:
+    whole = Image.new("RGB", (2 * photo.width, 2 * photo.height))
+    right = ImageOps.mirror(photo)
+    whole.paste(photo, (0, 0))
+    whole.paste(right, (photo.width, 0))
+    whole.paste(ImageOps.flip(photo), (0, photo.height))
+    whole.paste(ImageOps.flip(right), (photo.width, photo.height))
+    return whole
 
 
 def shape(short: float, aspect: float) -> tuple[int, int]:

@@ -10,12 +10,10 @@
 
 mod compare;
 
-use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use compare::{Answer, Pair};
-use image::ImageFormat;
-use stoker::image::{Filter, Limits, Pixels, Preprocess, decode, prepare};
+use stoker::image::{Filter, Limits, Pixels, Prepared, Preprocess, decode, prepare};
 use stoker::model::{Bundle, Classifier, Device, load};
 
 const PREPROCESS: Preprocess = Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
@@ -28,25 +26,34 @@ fn main() {
     };
     let bundle = Bundle::builtin().unwrap();
     let mut model = load(&bundle, Device::Cpu).unwrap();
-    let mut pairs: [(&str, Vec<Pair>); 4] =
-        ["scaled, full here", "scaled, full by Pillow", "full here, full by Pillow", "Pillow's draft, its full"]
-            .map(|name| (name, Vec::new()));
+    let usual = Limits::default().jpeg_oversampling;
+    let oversampling = [1.0, usual, 2.0];
+    let mut against_full = oversampling.map(|_| Vec::new());
+    let [mut against_pillow, mut full_against_pillow, mut draft_against_pillow] = [const { Vec::new() }; 3];
     for path in jpegs(Path::new(&folder)) {
         let bytes = std::fs::read(&path).unwrap();
-        let prepared = prepare(&bytes, &Limits::default(), &PREPROCESS).unwrap();
-        let scale = scale(prepared.info.width.min(prepared.info.height));
-        let [scaled, full] = answers(&mut *model, [prepared.pixels, in_full(&bytes)]);
-        pairs[0].1.push(Pair::of(scale, &path, &scaled, &full));
-        if let [Some(by_pillow), Some(draft)] = ["full", "draft"].map(|kind| by_pillow(&path, kind)) {
-            let [by_pillow, draft] = answers(&mut *model, [by_pillow, draft]);
-            pairs[1].1.push(Pair::of(scale, &path, &scaled, &by_pillow));
-            pairs[2].1.push(Pair::of(scale, &path, &full, &by_pillow));
-            pairs[3].1.push(Pair::of(scale, &path, &draft, &by_pillow));
+        let mut answered = |pixels| answer(&mut *model, pixels);
+        let Prepared { pixels, info } = input(&bytes, f64::INFINITY);
+        let short = info.width.min(info.height);
+        let full = answered(pixels);
+        let scaled = oversampling.map(|oversampling| answered(input(&bytes, oversampling).pixels));
+        for ((scaled, oversampling), pairs) in scaled.iter().zip(oversampling).zip(&mut against_full) {
+            pairs.push(Pair::of(eighths(short, oversampling), &path, scaled, &full));
         }
+        let [Some(by_pillow), Some(draft)] = ["full", "draft"].map(|kind| by_pillow(&path, kind).map(&mut answered))
+        else {
+            continue;
+        };
+        against_pillow.push(Pair::of(eighths(short, usual), &path, &scaled[1], &by_pillow));
+        full_against_pillow.push(Pair::of(8, &path, &full, &by_pillow));
+        draft_against_pillow.push(Pair::of(eighths(short, 1.0), &path, &draft, &by_pillow));
     }
-    for (name, pairs) in &pairs {
-        compare::report(name, pairs);
+    for (oversampling, pairs) in oversampling.iter().zip(&against_full) {
+        compare::report(&format!("jpeg_oversampling {oversampling}, against decoding in full"), pairs);
     }
+    compare::report(&format!("jpeg_oversampling {usual}, against Pillow decoding in full"), &against_pillow);
+    compare::report("decoding in full, against Pillow decoding in full", &full_against_pillow);
+    compare::report("Pillow's draft mode, against Pillow decoding in full", &draft_against_pillow);
 }
 
 fn jpegs(folder: &Path) -> Vec<PathBuf> {
@@ -56,19 +63,15 @@ fn jpegs(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// How many of a block's eight pixels a side the model's input needs of a picture with this short side.
-fn scale(short: u32) -> u32 {
-    let side = f64::from(short) * PREPROCESS.crop_fraction;
-    [1, 2, 4].into_iter().find(|eighths| side * f64::from(*eighths) >= 8.0 * f64::from(PREPROCESS.width)).unwrap_or(8)
+fn input(bytes: &[u8], jpeg_oversampling: f64) -> Prepared {
+    prepare(bytes, &Limits { jpeg_oversampling, ..Limits::default() }, &PREPROCESS).unwrap()
 }
 
-/// The model's input from all pixels of the picture: they take the way of a format that has no scales.
-fn in_full(bytes: &[u8]) -> Pixels {
-    let Pixels { height, width, rgb } = decode(bytes, &Limits::default()).unwrap();
-    let (width, height) = (u32::try_from(width).unwrap(), u32::try_from(height).unwrap());
-    let mut bitmap = Cursor::new(Vec::new());
-    image::RgbImage::from_raw(width, height, rgb).unwrap().write_to(&mut bitmap, ImageFormat::Bmp).unwrap();
-    prepare(&bitmap.into_inner(), &Limits::default(), &PREPROCESS).unwrap().pixels
+/// The scale, in eighths, that a picture with this short side is decoded at.
+fn eighths(short: u32, oversampling: f64) -> u32 {
+    let side = f64::from(short) * PREPROCESS.crop_fraction;
+    let covers = |eighths: &u32| side * f64::from(*eighths) >= oversampling * 8.0 * f64::from(PREPROCESS.width);
+    [1, 2, 3, 4].into_iter().find(covers).unwrap_or(8)
 }
 
 fn by_pillow(jpeg: &Path, kind: &str) -> Option<Pixels> {
@@ -76,9 +79,7 @@ fn by_pillow(jpeg: &Path, kind: &str) -> Option<Pixels> {
     Some(decode(&std::fs::read(path).ok()?, &Limits::default()).unwrap())
 }
 
-fn answers(model: &mut dyn Classifier, pixels: [Pixels; 2]) -> [Answer; 2] {
-    let logits = model.classify(&[&pixels[0], &pixels[1]]).unwrap();
-    let [first, second] = pixels;
-    let [of_first, of_second] = logits.try_into().unwrap();
-    [Answer { pixels: first, logits: of_first }, Answer { pixels: second, logits: of_second }]
+fn answer(model: &mut dyn Classifier, pixels: Pixels) -> Answer {
+    let logits = model.classify(&[&pixels]).unwrap().remove(0);
+    Answer { pixels, logits }
 }

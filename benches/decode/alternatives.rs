@@ -12,16 +12,16 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use super::measure::Contender;
 
 /// What the built-in model was trained with.
-pub(crate) const PREPROCESS: Preprocess =
+pub(super) const PREPROCESS: Preprocess =
     Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
 
 /// The program's own way.
-pub(crate) fn stoker(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn stoker(bytes: &[u8]) -> Vec<u8> {
     prepare(bytes, &Limits::default(), &PREPROCESS).unwrap().pixels.rgb
 }
 
 /// Decoding in full and `fast_image_resize`.
-pub(crate) fn rust(bytes: &[u8]) -> Vec<Contender> {
+pub(super) fn rust(bytes: &[u8]) -> Vec<Contender> {
     if bytes.starts_with(b"\xFF\xD8") {
         vec![Contender::new("zune-jpeg + fast_image_resize", |bytes| shrink(&zune(bytes), None))]
     } else {
@@ -30,12 +30,12 @@ pub(crate) fn rust(bytes: &[u8]) -> Vec<Contender> {
 }
 
 /// Decodes with `image`.
-pub(crate) fn full(bytes: &[u8]) -> RgbImage {
+pub(super) fn full(bytes: &[u8]) -> RgbImage {
     ImageReader::new(Cursor::new(bytes)).with_guessed_format().unwrap().decode().unwrap().into_rgb8()
 }
 
 /// Decodes a JPEG with `zune-jpeg`.
-pub(crate) fn zune(bytes: &[u8]) -> RgbImage {
+pub(super) fn zune(bytes: &[u8]) -> RgbImage {
     let mut decoder = JpegDecoder::new(ZCursor::new(bytes));
     let rgb = decoder.decode().unwrap();
     let (width, height) = decoder.dimensions().unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn zune(bytes: &[u8]) -> RgbImage {
 }
 
 /// Cuts and scales to the model's input. `full` is the size in pixels of the picture of which this is a reduced one.
-pub(crate) fn shrink(picture: &RgbImage, full: Option<(u32, u32)>) -> Vec<u8> {
+pub(super) fn shrink(picture: &RgbImage, full: Option<(u32, u32)>) -> Vec<u8> {
     let (width, height) = full.unwrap_or(picture.dimensions());
     let side = f64::from(width.min(height)) * PREPROCESS.crop_fraction;
     let (left, top) = ((f64::from(width) - side) / 2.0, (f64::from(height) - side) / 2.0);

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use super::inputs::{self, Input};
 
-pub(crate) struct Arguments {
-    pub(crate) inputs: Vec<Input>,
+pub(super) struct Arguments {
+    pub(super) inputs: Vec<Input>,
     /// How long to measure each picture.
-    pub(crate) time: Duration,
+    pub(super) time: Duration,
     /// Where to write the pictures to, instead of measuring.
-    pub(crate) folder: Option<PathBuf>,
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// `[--seconds N] [--write FOLDER] [NAMES or FILES]`
-pub(crate) fn read() -> Arguments {
+pub(super) fn read() -> Arguments {
     // `cargo bench` adds --bench.
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
     let (mut names, mut seconds, mut folder) = (Vec::new(), 3.0, None);

@@ -1,16 +1,16 @@
 //! Huffman tables made for one scan, and its bits written with them (T.81, annexes C and K.2).
 
 /// A symbol of a table, none for bare bits, followed by `count` bits.
-pub(crate) struct Token {
+pub(super) struct Token {
     /// Class in the upper four bits (0 DC, 1 AC), number in the lower four, as in a DHT segment.
-    pub(crate) table: Option<u8>,
-    pub(crate) symbol: u8,
-    pub(crate) bits: u16,
-    pub(crate) count: u8,
+    pub(super) table: Option<u8>,
+    pub(super) symbol: u8,
+    pub(super) bits: u16,
+    pub(super) count: u8,
 }
 
 /// The code of each symbol: its bits and their number, 0 for a symbol that does not occur.
-pub(crate) struct Table {
+pub(super) struct Table {
     codes: [(u16, u8); 256],
     symbols: Vec<u8>,
 }
@@ -19,7 +19,7 @@ const LONGEST: usize = 16;
 
 impl Table {
     /// The best table for the tokens that use it, if any do.
-    pub(crate) fn of(tokens: &[Token], class_and_id: u8) -> Option<Self> {
+    pub(super) fn of(tokens: &[Token], class_and_id: u8) -> Option<Self> {
         let mut counts = [0u64; 257];
         for token in tokens.iter().filter(|token| token.table == Some(class_and_id)) {
             counts[usize::from(token.symbol)] += 1;
@@ -44,7 +44,7 @@ impl Table {
     }
 
     /// The content of a DHT segment.
-    pub(crate) fn definition(&self, class_and_id: u8) -> Vec<u8> {
+    pub(super) fn definition(&self, class_and_id: u8) -> Vec<u8> {
         let mut of_length = [0u8; LONGEST + 1];
         for symbol in &self.symbols {
             of_length[usize::from(self.codes[usize::from(*symbol)].1)] += 1;
@@ -97,7 +97,7 @@ fn limited(lengths: [usize; 257]) -> [usize; 257] {
 }
 
 /// Appends the tokens as entropy-coded bytes. `tables`: DC 0, DC 1, AC 0, AC 1.
-pub(crate) fn write(out: &mut Vec<u8>, tokens: &[Token], tables: &[Option<Table>; 4]) {
+pub(super) fn write(out: &mut Vec<u8>, tokens: &[Token], tables: &[Option<Table>; 4]) {
     let (mut held, mut count) = (0u64, 0);
     let mut put = |bits: u16, length: u8| {
         held = held << length | u64::from(bits);

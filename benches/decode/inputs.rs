@@ -21,9 +21,9 @@ const QUALITY: u32 = 90;
 const ROW_HEIGHT: u32 = 300;
 
 /// A file to decode.
-pub(crate) struct Input {
-    pub(crate) name: String,
-    pub(crate) bytes: Vec<u8>,
+pub(super) struct Input {
+    pub(super) name: String,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Name, width and height in pixels.
@@ -31,7 +31,7 @@ const MOSAICS: [(&str, u32, u32); 5] =
     [("1mp", 1152, 864), ("2mp", 1632, 1224), ("4mp", 2304, 1728), ("12mp", 4032, 3024), ("24mp", 6000, 4000)];
 
 /// The pictures whose name holds one of `names`, or those files; all pictures if there are no names.
-pub(crate) fn chosen(names: &[String]) -> Vec<Input> {
+pub(super) fn chosen(names: &[String]) -> Vec<Input> {
     let (files, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| Path::new(name).is_file());
     let mut inputs: Vec<Input> =
         files.iter().map(|path| Input { name: (*path).clone(), bytes: std::fs::read(path).unwrap() }).collect();
@@ -42,7 +42,7 @@ pub(crate) fn chosen(names: &[String]) -> Vec<Input> {
 }
 
 /// Puts the pictures into a folder.
-pub(crate) fn write(folder: &Path, inputs: &[Input]) {
+pub(super) fn write(folder: &Path, inputs: &[Input]) {
     std::fs::create_dir_all(folder).unwrap();
     for input in inputs {
         std::fs::write(folder.join(&input.name), &input.bytes).unwrap();

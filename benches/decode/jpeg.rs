@@ -8,13 +8,13 @@ use super::huffman::{Table, Token};
 
 /// Whether the picture comes in one scan or in ten of growing detail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Baseline,
     Progressive,
 }
 
 /// Encodes `width × height × 3` bytes of RGB; `quality` is libjpeg's, 1 to 100.
-pub(crate) fn encode(rgb: &[u8], width: usize, height: usize, quality: u32, kind: Kind) -> Vec<u8> {
+pub(super) fn encode(rgb: &[u8], width: usize, height: usize, quality: u32, kind: Kind) -> Vec<u8> {
     let tables = [scaled(&LUMA_STEPS, quality), scaled(&CHROMA_STEPS, quality)];
     let planes = components(rgb, width, height, &tables);
     let mut out = vec![0xFF, 0xD8];

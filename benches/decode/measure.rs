@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+type Way = dyn Fn(&[u8]) -> Vec<u8>;
+
 /// One way from a file's bytes to the model's input.
-pub(crate) struct Contender {
-    pub(crate) name: &'static str,
-    pub(crate) run: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+pub(super) struct Contender {
+    pub(super) name: &'static str,
+    pub(super) run: Box<Way>,
 }
 
 impl Contender {
-    pub(crate) fn new(name: &'static str, run: impl Fn(&[u8]) -> Vec<u8> + 'static) -> Self {
+    pub(super) fn new(name: &'static str, run: impl Fn(&[u8]) -> Vec<u8> + 'static) -> Self {
         Contender { name, run: Box::new(run) }
     }
 }
@@ -18,7 +20,7 @@ const LEAST_ROUNDS: usize = 7;
 
 /// Prints a line a contender, in milliseconds; its ratio is its least time over the first contender's. On a busy machine
 /// the least time is what the work itself takes.
-pub(crate) fn compare(name: &str, bytes: &[u8], contenders: &[Contender], time: Duration) {
+pub(super) fn compare(name: &str, bytes: &[u8], contenders: &[Contender], time: Duration) {
     let outputs: Vec<Vec<u8>> = contenders.iter().map(|contender| (contender.run)(bytes)).collect();
     let mut times = vec![Vec::new(); contenders.len()];
     let start = Instant::now();

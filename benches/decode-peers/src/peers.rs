@@ -8,7 +8,7 @@ use super::alternatives::{PREPROCESS, full, shrink};
 use super::measure::Contender;
 
 /// Decoding in full, and the resize of the same crate.
-pub fn image_alone(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn image_alone(bytes: &[u8]) -> Vec<u8> {
     let picture = full(bytes);
     let side = (f64::from(picture.width().min(picture.height())) * PREPROCESS.crop_fraction) as u32;
     let (left, top) = ((picture.width() - side) / 2, (picture.height() - side) / 2);
@@ -17,7 +17,7 @@ pub fn image_alone(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Decoding at the smallest scale that covers the model's input, and `fast_image_resize`.
-pub fn scaled() -> Vec<Contender> {
+pub(super) fn scaled() -> Vec<Contender> {
     vec![
         Contender::new("jpeg-decoder, scaled", |bytes| shrunk(bytes, jpeg_decoder)),
         Contender::new("libjpeg-turbo-rs, scaled", |bytes| shrunk(bytes, libjpeg_turbo_rs)),
@@ -73,7 +73,9 @@ fn libjpeg_turbo(bytes: &[u8], part: usize) -> RgbImage {
     let (width, height) = (scale.scale(header.width), scale.scale(header.height));
     let mut rgb = vec![0; width * height * 3];
     let format = turbojpeg::PixelFormat::RGB;
-    decoder.decompress(bytes, turbojpeg::Image { pixels: &mut rgb[..], width, pitch: width * 3, height, format }).unwrap();
+    decoder
+        .decompress(bytes, turbojpeg::Image { pixels: &mut rgb[..], width, pitch: width * 3, height, format })
+        .unwrap();
     picture(width, height, rgb)
 }
 
