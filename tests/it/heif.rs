@@ -24,7 +24,7 @@ fn refused(bytes: &[u8]) -> ImageError {
 /// Asserts that a file gives the pixels of the PNG next to it, to within this many levels.
 fn assert_like_pillow(name: &str, levels: u8) {
     let (folder, _) = name.rsplit_once('.').unwrap();
-    let found = read(&fixture(&format!("{name}"))).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let found = read(&fixture(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let expected = read(&fixture(&format!("{folder}.png"))).unwrap();
     assert_eq!((found.width, found.height), (expected.width, expected.height), "{name}");
     let largest = found.rgb.iter().zip(&expected.rgb).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
@@ -50,7 +50,7 @@ fn size_box(width: u32, height: u32) -> Vec<u8> {
 
 /// That no prefix of a file does anything but fail as one that ends early, or give a flagged picture.
 fn assert_truncations_are_told(name: &str) {
-    let file = fixture(&format!("{name}"));
+    let file = fixture(name);
     for length in 32..file.len() {
         match decode(&file[..length], &Limits::default()) {
             Ok(_) => assert!(prepared(&file[..length]).info.truncated, "{name}, {length} bytes"),
@@ -106,7 +106,7 @@ mod avif {
         for orientation in 2..=8 {
             let name = format!("avif/orientation-{orientation}.avif");
             assert_like_pillow(&name, 2);
-            let info = prepared(&fixture(&format!("{name}"))).info;
+            let info = prepared(&fixture(name)).info;
             assert_eq!((info.format, info.orientation), (Format::Avif, orientation));
             assert_eq!((info.width, info.height), (40, 24), "as stored");
         }

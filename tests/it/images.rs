@@ -91,8 +91,7 @@ fn with_orientation(jpeg: &[u8], orientation: u8) -> Vec<u8> {
 #[test]
 fn every_orientation_gives_the_upright_picture() {
     let stored = encode(chirp(150, 101), ImageFormat::Jpeg);
-    let Pixels { width, height, rgb } = decode(&stored, &Limits::default()).unwrap();
-    let stored_pixels = RgbImage::from_raw(width as u32, height as u32, rgb).unwrap();
+    let stored_pixels = RgbImage::from_raw(150, 101, decode(&stored, &Limits::default()).unwrap().rgb).unwrap();
     for orientation in 1..=8 {
         let found = prepared(&with_orientation(&stored, orientation));
         let mut upright = DynamicImage::from(stored_pixels.clone());
