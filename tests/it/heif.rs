@@ -106,7 +106,7 @@ mod avif {
         for orientation in 2..=8 {
             let name = format!("avif/orientation-{orientation}.avif");
             assert_like_pillow(&name, 2);
-            let info = prepared(&fixture(name)).info;
+            let info = prepared(&fixture(&name)).info;
             assert_eq!((info.format, info.orientation), (Format::Avif, orientation));
             assert_eq!((info.width, info.height), (40, 24), "as stored");
         }
