@@ -4,8 +4,9 @@
 //! for a pixel, decodes the first frame to 8-bit RGB on white, and crops and resizes as the model was trained. It
 //! never panics: a decoder that does costs its own image only. Pure CPU work, for a thread that may block.
 //!
-//! `sniff → limits → decode → resize → orientation`: the crop is found on the upright image but cut from the stored
-//! one, so that only the small result is turned.
+//! `sniff → limits → decode → resize → colour → orientation`: the crop is found on the upright image but cut from the
+//! stored one, so that only the small result is converted to sRGB and turned. A JPEG is decoded in a scale for that crop
+//! (`jpeg`), every other format whole (`decode`).
 
 mod avif;
 mod colour;

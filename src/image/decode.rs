@@ -112,7 +112,7 @@ fn cause(error: &image::ImageError) -> Cause {
 
 /// Bytes of an RGB picture of this size.
 fn rgb_bytes(width: u32, height: u32) -> u64 {
-    u64::from(width) * u64::from(height) * 3
+    (u64::from(width) * u64::from(height)).saturating_mul(3).min(u64::MAX / 2)
 }
 
 /// A picture of which nothing came yet.

@@ -68,8 +68,8 @@ impl<'a> Header<'a> {
     /// Decodes a crop at the smallest scale that gives at least this size in pixels, else at full scale.
     pub(super) fn decode(self, crop: Crop, size: (f64, f64), limits: &Limits) -> Result<Decoded, ImageError> {
         let Jpeg { frame, scans, colour, icc, complete, .. } = self.jpeg;
-        // Of a file that ends early enough rows must be counted, even below the crop.
-        let rows = if complete { 0.0 } else { limits.min_rows * f64::from(frame.height) };
+        // Of a file that ends early all rows are counted, those below the crop too.
+        let rows = if complete { 0 } else { frame.height };
         let eighths = channel::eighths(crop, size);
         let mut channels = Channel::of(&frame, crop, eighths as usize, rows);
         let memory: u64 = channels.iter().map(|channel| channel.memory(frame.progressive)).sum();

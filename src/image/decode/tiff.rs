@@ -47,6 +47,10 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     };
     job.check(width, height, rgb_bytes(width, height) + WORKING_BYTES)?;
     let mut decoder = Decoder::new(source(&job, &page, compression)).map_err(explained)?.with_limits(limits(&job));
+    // A directory may hold a tag twice.
+    if decoder.dimensions().map_err(explained)? != (width, height) {
+        return Err(job.failed("two sizes", Cause::Content));
+    }
     let planes = if page.number(Tag::PlanarConfiguration) == Some(PLANAR) { samples.count } else { 1 };
     let bytes = decoder.image_chunk_buffer_layout(0).map_err(explained)?.len;
     let whole = decoder.chunk_dimensions();

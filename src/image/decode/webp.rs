@@ -113,5 +113,5 @@ fn needed_bytes(job: &Job<'_>, width: u32, height: u32) -> u64 {
         (false, true, true) => 23,
         (false, false, _) => 18,
     };
-    u64::from(width) * u64::from(height) * half_bytes / 2 + (1 << 20)
+    (u64::from(width) * u64::from(height)).saturating_mul(half_bytes) / 2 + (1 << 20)
 }

@@ -43,7 +43,7 @@ pub(super) fn eighths(crop: Crop, (width, height): (f64, f64)) -> u32 {
 
 impl Channel {
     /// Lays out the channels of a frame for a crop at a scale, to be decoded at least down to `rows` pixels.
-    pub(super) fn of(frame: &Frame, crop: Crop, eighths: usize, rows: f64) -> Vec<Channel> {
+    pub(super) fn of(frame: &Frame, crop: Crop, eighths: usize, rows: u32) -> Vec<Channel> {
         let scaled = |samples: usize| (samples * eighths).div_ceil(8);
         let alone = frame.components.len() == 1;
         let sampling = |part: &Component| if alone { (1, 1) } else { (part.h, part.v) };
@@ -66,12 +66,7 @@ impl Channel {
                 };
                 let columns = wanted(crop.left, crop.width, h, most_h, mcus.0 * h as usize);
                 let lines = wanted(crop.top, crop.height, v, most_v, mcus.1 * v as usize);
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "within the picture's height"
-                )]
-                let counted = (share(rows.ceil() as u32, v, most_v).div_ceil(8)).min(mcus.1 * v as usize);
+                let counted = (share(rows, v, most_v).div_ceil(8)).min(mcus.1 * v as usize);
                 let (width, height) = (columns.len() * eighths, lines.len() * eighths);
                 let scale = |own: u32, most: u32| f64::from(own) / f64::from(most) * eighths as f64 / 8.0;
                 Channel {
