@@ -111,7 +111,7 @@ pub struct ModelArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ImageArgs {
     /// Most pixels an image may have
-    #[arg(long, env = "STOKER_MAX_PIXELS", default_value = "100000000", value_name = "N", help_heading = "Images")]
+    #[arg(long, env = "STOKER_MAX_PIXELS", default_value = "250000000", value_name = "N", help_heading = "Images")]
     pub(super) max_pixels: String,
     /// Longest side an image may have, in pixels
     #[arg(long, env = "STOKER_MAX_SIDE", default_value = "65535", value_name = "N", help_heading = "Images")]

@@ -20,6 +20,7 @@ mod mcus;
 mod planes;
 mod progressive;
 mod sequential;
+mod standard;
 
 use image::metadata::Orientation;
 
@@ -32,6 +33,7 @@ pub(super) use planes::Picture;
 
 /// A JPEG file whose headers are read and within the limits.
 pub(super) struct Header<'a> {
+    deadline: Deadline,
     jpeg: Jpeg<'a>,
 }
 
@@ -53,7 +55,7 @@ pub(super) fn decode_whole(bytes: &[u8], limits: &Limits) -> Result<decode::Deco
 impl<'a> Header<'a> {
     /// Reads everything but the pictures' coded bytes.
     pub(super) fn read(bytes: &'a [u8], limits: &Limits) -> Result<Self, ImageError> {
-        Ok(Self { jpeg: markers::read(bytes, limits)? })
+        Ok(Self { deadline: Deadline::start(limits), jpeg: markers::read(bytes, limits)? })
     }
 
     /// Width and height in pixels, as stored.
@@ -67,7 +69,7 @@ impl<'a> Header<'a> {
 
     /// Decodes a crop at the smallest scale that gives at least this size in pixels, else at full scale.
     pub(super) fn decode(self, crop: Crop, size: (f64, f64), limits: &Limits) -> Result<Decoded, ImageError> {
-        let Jpeg { frame, scans, colour, icc, complete, .. } = self.jpeg;
+        let Self { deadline, jpeg: Jpeg { frame, scans, colour, icc, complete, .. } } = self;
         // Of a file that ends early all rows are counted, those below the crop too.
         let rows = if complete { 0 } else { frame.height };
         let eighths = channel::eighths(crop, size);
@@ -76,18 +78,17 @@ impl<'a> Header<'a> {
         let converted = u64::from(crop.width) * u64::from(crop.height) * 3 * u64::from(eighths * eighths) / 64;
         limits.check(frame.width, frame.height, memory + converted)?;
         channels.iter_mut().for_each(Channel::allocate);
-        let deadline = Deadline::start(limits);
         let came = if frame.progressive {
-            progressive::decode(&scans, &mut channels, &deadline)?
+            progressive::decode(&scans, &mut channels, colour, &deadline)?
         } else {
-            sequential::decode(&scans, &mut channels, &deadline)?
+            sequential::decode(&scans, &mut channels, colour, &deadline)?
         };
-        if came < limits.min_rows || came == 0.0 {
+        if came.share < limits.min_rows || came.share == 0.0 {
             let came =
-                format!("{:.0} % of the picture came, {:.0} % are needed", came * 100.0, limits.min_rows * 100.0);
+                format!("{:.0} % of the picture came, {:.0} % are needed", came.share * 100.0, limits.min_rows * 100.0);
             return Err(if complete { ImageError::Corrupt(came) } else { ImageError::Truncated(came) });
         }
         let planes = channels.into_iter().map(|channel| channel.plane).collect();
-        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths }, truncated: !complete || came < 1.0 })
+        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths }, truncated: !complete || !came.whole })
     }
 }

@@ -31,12 +31,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 100 megapixels, which holds any phone's and most cameras' pictures, 512 MiB of decoder memory and 10 seconds.
+    /// 250 megapixels, which holds the 200 of the largest phones' sensors, 512 MiB of decoder memory and 10 seconds.
     fn default() -> Self {
         Limits {
             width: 65_535,
             height: 65_535,
-            pixels: 100_000_000,
+            pixels: 250_000_000,
             decoder_bytes: 512 << 20,
             frames: 10_000,
             metadata_chunks: 10_000,

@@ -12,6 +12,7 @@ use crate::models::fixture;
 
 mod bounds;
 mod cut;
+mod jpeg;
 mod kinds;
 
 /// What EfficientNet-Lite0 takes.

@@ -99,7 +99,8 @@ impl Channel {
     /// Memory in bytes that decoding takes.
     pub(super) fn memory(&self, progressive: bool) -> u64 {
         let samples = self.plane.width as u64 * self.plane.height as u64;
-        samples + if progressive { 2 * self.coefficients_in_memory() as u64 } else { 0 }
+        let coefficients = self.coefficients_in_memory() as u64;
+        samples + if progressive { 2 * coefficients + coefficients / self.depth() as u64 } else { 0 }
     }
 
     /// Coefficients of a block that a progressive picture keeps: refining one needs all that came before.

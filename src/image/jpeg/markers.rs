@@ -10,6 +10,7 @@ use image::metadata::Orientation;
 use super::super::structure::MAX_ICC_BYTES;
 use super::super::{ImageError, Limits};
 use super::huffman::Codes;
+use super::standard;
 
 /// A JPEG file, taken apart.
 pub(super) struct Jpeg<'a> {
@@ -75,12 +76,20 @@ pub(super) enum Colour {
     Ycck,
 }
 
+impl Colour {
+    /// The first channel alone is a picture in black and white.
+    pub(super) fn has_luma(self) -> bool {
+        matches!(self, Colour::Grey | Colour::YCbCr)
+    }
+}
+
 /// Reads every segment up to the end marker.
 ///
 /// # Errors
 /// [`ImageError`] for a file without a picture, of a kind that is not decoded, or beyond the limits.
 pub(super) fn read<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Jpeg<'a>, ImageError> {
     let mut reader = Reader::new(limits);
+    reader.huffman(&standard::TABLES)?;
     let complete = reader.segments(bytes)?;
     let missing = |what: &str| {
         let problem = format!("the file has no {what}");

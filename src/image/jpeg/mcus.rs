@@ -5,7 +5,25 @@ use super::super::limits::Deadline;
 use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::NoSuchCode;
-use super::markers::Scan;
+use super::markers::{Colour, Scan};
+
+/// What came of a picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Came {
+    /// Share of the picture that can be seen, 0 to 1.
+    pub(super) share: f64,
+    /// Nothing is missing, however fine.
+    pub(super) whole: bool,
+}
+
+impl Came {
+    /// From the share of each channel in the scan that gives its picture. Without its chroma a picture can still be seen.
+    pub(super) fn of(shares: &[Option<f64>], colour: Colour, whole: bool) -> Came {
+        let seen = if colour.has_luma() { shares.get(..1).unwrap_or(shares) } else { shares };
+        let least = |shares: &[Option<f64>]| shares.iter().map(|share| share.unwrap_or(0.0)).fold(1.0, f64::min);
+        Came { share: least(seen), whole: whole && least(shares) >= 1.0 }
+    }
+}
 
 /// Where a unit lies.
 #[derive(Clone, Copy)]

@@ -7,30 +7,48 @@ use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::{NoSuchCode, Table};
 use super::idct::{Block, ZIGZAG};
-use super::markers::Scan;
-use super::mcus::{Unit, units, walk};
+use super::markers::{Colour, Scan};
+use super::mcus::{Came, Unit, units, walk};
 use super::sequential::{short, table};
 
-/// Decodes the scans that are needed into the channels' planes; gives the share of the picture that came.
-pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {
-    let mut coefficients: Vec<Vec<i16>> =
-        channels.iter().map(|channel| vec![0; channel.coefficients_in_memory()]).collect();
-    let mut came = vec![None; channels.len()];
+/// A channel's coefficients, block by block in the file's order.
+struct Coefficients {
+    values: Vec<i16>,
+    /// Per block: whether any but the first may not be zero. A refinement passes over the others.
+    detailed: Vec<bool>,
+}
+
+/// Decodes the scans that are needed into the channels' planes.
+pub(super) fn decode(
+    scans: &[Scan],
+    channels: &mut [Channel],
+    colour: Colour,
+    deadline: &Deadline,
+) -> Result<Came, ImageError> {
+    let mut coefficients: Vec<Coefficients> = channels
+        .iter()
+        .map(|channel| Coefficients {
+            values: vec![0; channel.coefficients_in_memory()],
+            detailed: vec![false; channel.coefficients_in_memory() / channel.depth()],
+        })
+        .collect();
+    let (mut shares, mut whole) = (vec![None; channels.len()], true);
     for (scan, _) in scans.iter().zip(needed(scans, channels)).filter(|(_, needed)| *needed) {
         let share = match (scan.first, scan.high) {
             (0, _) => dc(scan, channels, &mut coefficients, deadline)?,
             (_, 0) => ac_first(scan, channels, &mut coefficients, deadline)?,
             _ => ac_again(scan, channels, &mut coefficients, deadline)?,
         };
+        whole &= share >= 1.0;
         if scan.first == 0 {
             // The first scan of a channel gives the picture, the others make it finer.
-            scan.components.iter().for_each(|part| _ = came[part.index].get_or_insert(share));
+            scan.components.iter().for_each(|part| _ = shares[part.index].get_or_insert(share));
         }
     }
     for (channel, coefficients) in channels.iter_mut().zip(&coefficients) {
-        transform(channel, coefficients);
+        transform(channel, &coefficients.values, deadline)?;
     }
-    Ok(came.into_iter().map(|share| share.unwrap_or(0.0)).fold(1.0, f64::min))
+    Ok(Came::of(&shares, colour, whole))
 }
 
 /// Which scans have a wanted coefficient, or one without which a later scan that has one cannot be read.
@@ -61,7 +79,7 @@ fn mask(first: usize, last: usize) -> u64 {
 fn dc(
     scan: &Scan,
     channels: &[Channel],
-    coefficients: &mut [Vec<i16>],
+    coefficients: &mut [Coefficients],
     deadline: &Deadline,
 ) -> Result<f64, ImageError> {
     let first = scan.high == 0;
@@ -88,7 +106,7 @@ fn dc(
                         short((bits.take(1) << scan.low).cast_signed())
                     };
                     let to = (row * channel.stride + column) * channel.depth();
-                    if let Some(to) = coefficients[part.index].get_mut(to) {
+                    if let Some(to) = coefficients[part.index].values.get_mut(to) {
                         *to |= value;
                     }
                 }
@@ -101,7 +119,7 @@ fn dc(
 /// A scan of one channel's band: its unit is a block.
 struct Band<'a> {
     table: Table,
-    blocks: &'a mut [i16],
+    blocks: &'a mut Coefficients,
     stride: usize,
     first: usize,
     last: usize,
@@ -110,25 +128,32 @@ struct Band<'a> {
 }
 
 impl<'a> Band<'a> {
-    fn new(scan: &Scan, channels: &[Channel], coefficients: &'a mut [Vec<i16>]) -> Result<Self, ImageError> {
+    fn new(scan: &Scan, channels: &[Channel], coefficients: &'a mut [Coefficients]) -> Result<Self, ImageError> {
         let part = scan.components.first().ok_or_else(|| ImageError::Corrupt("an empty scan".to_owned()))?;
         let (first, last) = (scan.first.into(), scan.last.into());
         let table = table(part.ac.as_deref(), false)?;
-        let blocks = &mut coefficients[part.index][..];
+        let blocks = &mut coefficients[part.index];
         Ok(Self { table, blocks, stride: channels[part.index].stride, first, last, run: 0 })
     }
 
-    /// A block's coefficients, in the file's order.
+    /// A block's coefficients, in the file's order, of which one gets a value.
     fn block(&mut self, unit: Unit) -> Option<&mut [i16]> {
-        let at = (unit.row * self.stride + unit.column) * 64;
-        self.blocks.get_mut(at..at + 64)
+        let at = unit.row * self.stride + unit.column;
+        *self.blocks.detailed.get_mut(at)? = true;
+        self.blocks.values.get_mut(at * 64..(at + 1) * 64)
+    }
+
+    /// A block's coefficients, if they are not all zero.
+    fn detailed_block(&mut self, unit: Unit) -> Option<&mut [i16]> {
+        let at = unit.row * self.stride + unit.column;
+        if *self.blocks.detailed.get(at)? { self.blocks.values.get_mut(at * 64..(at + 1) * 64) } else { None }
     }
 }
 
 fn ac_first(
     scan: &Scan,
     channels: &[Channel],
-    coefficients: &mut [Vec<i16>],
+    coefficients: &mut [Coefficients],
     deadline: &Deadline,
 ) -> Result<f64, ImageError> {
     let mut band = Band::new(scan, channels, coefficients)?;
@@ -169,7 +194,7 @@ fn ac_first(
 fn ac_again(
     scan: &Scan,
     channels: &[Channel],
-    coefficients: &mut [Vec<i16>],
+    coefficients: &mut [Coefficients],
     deadline: &Deadline,
 ) -> Result<f64, ImageError> {
     let mut band = Band::new(scan, channels, coefficients)?;
@@ -206,7 +231,7 @@ fn ac_again(
         }
         if band.run > 0 {
             band.run -= 1;
-            let Some(block) = band.block(unit) else { return Err(NoSuchCode) };
+            let Some(block) = band.detailed_block(unit) else { return Ok(()) };
             block[at..=last].iter_mut().filter(|value| **value != 0).for_each(|value| correct(bits, value, bit));
         }
         Ok(())
@@ -224,9 +249,10 @@ fn correct(bits: &mut Bits, value: &mut i16, bit: i16) {
     }
 }
 
-fn transform(channel: &mut Channel, coefficients: &[i16]) {
+fn transform(channel: &mut Channel, coefficients: &[i16], deadline: &Deadline) -> Result<(), ImageError> {
     let (depth, keep) = (channel.depth(), channel.coefficients);
     for row in channel.rows.clone() {
+        deadline.check()?;
         for column in channel.columns.clone() {
             let at = (row * channel.stride + column) * depth;
             let mut block: Block = [0; 64];
@@ -241,6 +267,7 @@ fn transform(channel: &mut Channel, coefficients: &[i16]) {
             channel.put(column, row, &block, rows);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

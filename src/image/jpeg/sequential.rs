@@ -6,8 +6,8 @@ use super::bits::Bits;
 use super::channel::Channel;
 use super::huffman::{Codes, NoSuchCode, Table};
 use super::idct::{Block, ZIGZAG};
-use super::markers::{Scan, ScanComponent};
-use super::mcus::{Unit, units, walk};
+use super::markers::{Colour, Scan, ScanComponent};
+use super::mcus::{Came, Unit, units, walk};
 
 /// A component's tables and its prediction.
 struct Coder {
@@ -17,18 +17,23 @@ struct Coder {
     predicted: i32,
 }
 
-/// Decodes every scan into the channels' planes; gives the share of the picture that came.
-pub(super) fn decode(scans: &[Scan], channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {
-    let mut came = vec![None; channels.len()];
+/// Decodes every scan into the channels' planes.
+pub(super) fn decode(
+    scans: &[Scan],
+    channels: &mut [Channel],
+    colour: Colour,
+    deadline: &Deadline,
+) -> Result<Came, ImageError> {
+    let mut shares = vec![None; channels.len()];
     for scan in scans {
         // A second scan of a component is no part of this mode.
-        if scan.components.iter().any(|part| came[part.index].is_some()) {
+        if scan.components.iter().any(|part| shares[part.index].is_some()) {
             continue;
         }
         let share = decode_scan(scan, channels, deadline)?;
-        scan.components.iter().for_each(|part| came[part.index] = Some(share));
+        scan.components.iter().for_each(|part| shares[part.index] = Some(share));
     }
-    Ok(came.into_iter().map(|share| share.unwrap_or(0.0)).fold(1.0, f64::min))
+    Ok(Came::of(&shares, colour, true))
 }
 
 fn decode_scan(scan: &Scan, channels: &mut [Channel], deadline: &Deadline) -> Result<f64, ImageError> {

@@ -25,7 +25,7 @@ fn bombs_are_refused_by_their_header() {
         ("bmp", patched(encode(picture, ImageFormat::Bmp), 18, &[little, little].concat())),
     ] {
         match refused(&bomb) {
-            ImageError::TooManyPixels { what: "pixels", found: 3_600_000_000, limit: 100_000_000 } => {}
+            ImageError::TooManyPixels { what: "pixels", found: 3_600_000_000, limit: 250_000_000 } => {}
             other => panic!("{name}: {other}"),
         }
     }
@@ -128,6 +128,25 @@ fn metadata_that_inflates_is_not_inflated() {
     assert_eq!(prepared(&with_chunks(&plain, &chunks)), prepared(&plain));
     // To inflate all of them takes about a second.
     assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+}
+
+#[test]
+fn an_exif_chunk_of_any_size_is_passed_over() {
+    let plain = encode(chirp(16, 16), ImageFormat::Png);
+    for bytes in [1_100_000, 3 << 20, 20 << 20] {
+        let mut exif = b"II*\0\x08\0\0\0\0\0".to_vec();
+        exif.resize(bytes, 7);
+        let png = with_chunks(&plain, &[(b"eXIf", exif)]);
+        assert_eq!(prepared(&png).pixels, prepared(&plain).pixels, "{bytes} bytes");
+        // The decoder holds up to twice as much, and a copy.
+        let found = 16 * 16 * 3 + 16 * 32 + (1 << 20) + 3 * bytes as u64;
+        match refused_under(&png, Limits { decoder_bytes: found - 1, ..Limits::default() }) {
+            ImageError::TooManyPixels { what: "decoder memory", found: named, .. } if named == found => {}
+            other => panic!("{other}"),
+        }
+        let cut = refused(&png[..bytes - 10]);
+        assert_eq!(cut.code().as_str(), "truncated_image", "{cut}");
+    }
 }
 
 #[test]
