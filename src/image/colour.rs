@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use image::RgbImage;
-use moxcms::{CicpProfile, ColorProfile, DataColorSpace, Layout, TransformExecutor, TransformOptions};
+use moxcms::{ColorProfile, DataColorSpace, Layout, TransformExecutor, TransformOptions};
 
 /// Converts a picture with an RGB profile, or a grey picture with a grey one, to sRGB.
 pub(super) fn rgb(image: &mut RgbImage, icc: &[u8]) {
@@ -41,28 +41,6 @@ pub(super) fn cmyk(pixels: &[u8], icc: Option<&[u8]>) -> Vec<u8> {
 fn light(ink: u8, black: u8) -> u8 {
     let left = u32::from(255 - ink) * u32::from(255 - black);
     u8::try_from((left + 127) / 255).unwrap_or(u8::MAX)
-}
-
-/// A profile for the code points of ITU-T H.273 that an AVIF or HEIC declares. `None` for sRGB and its like, for what
-/// is unspecified, and for high dynamic range, which a profile alone does not bring down to 8 bits.
-#[allow(dead_code, reason = "for the formats that declare their colours this way")]
-pub(super) fn from_cicp(primaries: u8, transfer: u8) -> Option<Vec<u8>> {
-    const BT709: u8 = 1;
-    const UNSPECIFIED: u8 = 2;
-    // Pictures with the curves of BT.709 and its kin (1, 6, 14, 15) are shown as if they had sRGB's (13).
-    let (1 | 4..=6 | 8 | 13..=15) = transfer else {
-        return None;
-    };
-    if matches!(primaries, BT709 | UNSPECIFIED) && !matches!(transfer, 4 | 5 | 8) {
-        return None;
-    }
-    let profile = CicpProfile {
-        color_primaries: primaries.try_into().ok()?,
-        transfer_characteristics: if matches!(transfer, 1 | 6 | 14 | 15) { 13 } else { transfer }.try_into().ok()?,
-        matrix_coefficients: moxcms::MatrixCoefficients::Identity,
-        full_range: true,
-    };
-    catch_unwind(AssertUnwindSafe(|| ColorProfile::new_from_cicp(profile).encode().ok())).ok().flatten()
 }
 
 /// From a profile's pixels to sRGB.

@@ -2,7 +2,7 @@
 //!
 //! The codec is the caller's; this is what the formats share (ISO 23008-12): the primary item, or the grid of tiles that
 //! makes it up, its alpha plane, its colour and its orientation. The EXIF orientation is ignored, since `irot` and `imir`
-//! replace it. Sizes are checked before anything is decoded.
+//! replace it. Sizes are checked before anything is decoded, and the time before every tile.
 
 mod isobmff;
 mod reader;
@@ -12,6 +12,7 @@ use image::RgbImage;
 use image::metadata::Orientation;
 
 use super::decode::Decoded;
+use super::limits::Deadline;
 use super::{ImageError, Limits};
 use isobmff::{Code, Container};
 use reader::Reader;
@@ -67,13 +68,14 @@ const ALPHA: [&[u8]; 2] = [b"urn:mpeg:mpegB:cicp:systems:auxiliary:alpha", b"urn
 /// Decodes the picture that a file wants shown.
 pub(super) fn decode(bytes: &[u8], limits: &Limits, codec: &Codec) -> Result<Decoded, ImageError> {
     let container = Container::read(bytes)?;
-    let file = File { container, codec, limits };
+    let file = File { container, codec, limits, deadline: Deadline::start(limits) };
     let primary = file.container.primary;
     let (width, height) = file.size(primary)?;
     file.check(primary, width, height)?;
     let alpha = file.container.referring(b"auxl", primary).find(|item| file.is_alpha(*item));
     let colour = file.colour(primary)?;
     let mut rgb = yuv::to_rgb(&file.picture(primary)?, colour).ok_or_else(|| codec.unusual())?;
+    file.deadline.check()?;
     if let Some(alpha) = alpha {
         let premultiplied = file.container.referred(primary, b"prem").contains(&alpha);
         file.flatten(&mut rgb, alpha, premultiplied)?;
@@ -81,6 +83,7 @@ pub(super) fn decode(bytes: &[u8], limits: &Limits, codec: &Codec) -> Result<Dec
     if codec.clean_aperture {
         rgb = file.cut(primary, rgb)?;
     }
+    file.deadline.check()?;
     Ok(Decoded {
         rgb,
         icc: file.icc(primary),
@@ -93,6 +96,7 @@ struct File<'a> {
     container: Container<'a>,
     codec: &'a Codec,
     limits: &'a Limits,
+    deadline: Deadline,
 }
 
 impl<'a> File<'a> {
@@ -159,21 +163,27 @@ impl<'a> File<'a> {
         if grid_size != (width, height) || tiles.len() != rows * columns {
             return Err(corrupt("a grid whose measures contradict each other"));
         }
+        let first = tiles.first().copied().ok_or_else(|| corrupt("a grid of no tiles"))?;
+        let (tile_width, tile_height) = self.size(first)?;
+        // Tiles of one size, of which none is left over.
+        let fits = |tile: u32, count: usize, whole: u32| {
+            let (tile, count, whole) = (u64::from(tile), count as u64, u64::from(whole));
+            tile * count >= whole && tile * (count - 1) < whole
+        };
+        if !fits(tile_width, columns, width) || !fits(tile_height, rows, height) {
+            return Err(corrupt(format!(
+                "a grid of {width} × {height} pixels, a tile of {tile_width} × {tile_height}"
+            )));
+        }
+        self.check_tiles(self.layout(first)?, (width, height), (tile_width, tile_height), tiles.len() as u64)?;
         let mut canvas: Option<Picture> = None;
         for (index, tile) in tiles.iter().enumerate() {
-            // Tiles of one size, of which none is left over: so they have at most four times the checked pixels.
-            let (tile_width, tile_height) = self.size(*tile)?;
-            let fits = |tile: u32, count: usize, whole: u32| {
-                let (tile, count, whole) = (u64::from(tile), count as u64, u64::from(whole));
-                tile * count >= whole && tile * (count - 1) < whole
-            };
-            if !fits(tile_width, columns, width) || !fits(tile_height, rows, height) {
-                return Err(corrupt(format!(
-                    "a grid of {width} × {height} pixels, a tile of {tile_width} × {tile_height}"
-                )));
-            }
+            self.deadline.check()?;
             if self.container.kind(*tile) != Some(self.codec.item) {
                 return Err(corrupt("a grid of something else than pictures"));
+            }
+            if self.size(*tile)? != (tile_width, tile_height) {
+                return Err(corrupt("a grid of tiles of several sizes"));
             }
             let picture = self.picture(*tile)?;
             let canvas = canvas.get_or_insert_with(|| picture.canvas(width as usize, height as usize));
@@ -184,6 +194,26 @@ impl<'a> File<'a> {
             }
         }
         canvas.ok_or_else(|| corrupt("a grid of no tiles"))
+    }
+
+    /// Refuses tiles that together have too many pixels, however few of them the grid shows, or of which one takes too
+    /// much beside the grid's planes and the RGB picture.
+    fn check_tiles(
+        &self,
+        Layout { chroma, sample_bytes }: Layout,
+        grid: (u32, u32),
+        tile: (u32, u32),
+        tiles: u64,
+    ) -> Result<(), ImageError> {
+        let pixels = |(width, height): (u32, u32)| u64::from(width) * u64::from(height);
+        let (found, limit) = (pixels(tile).saturating_mul(tiles), self.limits.pixels);
+        if found > limit {
+            return Err(ImageError::TooManyPixels { what: "pixels", found, limit });
+        }
+        let planes = |pixels: u64, sample_bytes| pixels.saturating_mul(chroma.half_samples() * sample_bytes) / 2;
+        let rgb = pixels(grid).saturating_mul(3);
+        let bytes = planes(pixels(tile), sample_bytes).saturating_add(planes(pixels(grid), 2)).saturating_add(rgb);
+        self.limits.check(tile.0, tile.1, bytes)
     }
 
     fn is_alpha(&self, item: u32) -> bool {

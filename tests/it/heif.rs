@@ -153,6 +153,31 @@ mod avif {
     }
 
     #[test]
+    fn tiles_are_counted_though_the_grid_shows_little_of_them() {
+        let file = fixture("avif/grid.avif");
+        // Four tiles of 80 × 64 pixels, of which the right and the lower ones show a column and a row.
+        let little = patched(&file, &size_box(160, 128), &size_box(81, 65));
+        let little = patched(&little, &[0, 160, 0, 128], &[0, 81, 0, 65]);
+        assert!(read(&little).is_ok());
+        match decode(&little, &Limits { pixels: 20_479, ..Limits::default() }).unwrap_err() {
+            ImageError::TooManyPixels { what: "pixels", found: 20_480, limit: 20_479 } => {}
+            error => panic!("{error}"),
+        }
+        assert!(decode(&little, &Limits { pixels: 20_480, ..Limits::default() }).is_ok());
+    }
+
+    #[test]
+    fn a_grid_stops_when_its_time_is_up() {
+        for name in ["grid", "alpha"] {
+            let limits = Limits { time: std::time::Duration::ZERO, ..Limits::default() };
+            match decode(&fixture(&format!("avif/{name}.avif")), &limits).unwrap_err() {
+                ImageError::TooComplex { what: "decode time (ms)", found: 1.., limit: 0 } => {}
+                error => panic!("{name}: {error}"),
+            }
+        }
+    }
+
+    #[test]
     fn brands_tell_avif_from_heic() {
         let file = fixture("avif/full.avif");
         let picture = read(&file).unwrap();

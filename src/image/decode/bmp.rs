@@ -15,6 +15,10 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
         image::ImageError::Unsupported(_) => ImageError::UnsupportedFormat { format: "BMP of this kind" },
         error => job.failed(&error, cause(&error)),
     };
+    // Before anything is filled in: a header of filling would say anything.
+    if header_bytes(job.bytes).is_none_or(|header| (job.bytes.len() as u64) < header) {
+        return Err(job.failed("the file ends inside its header", Cause::RanOut));
+    }
     let rows = Rows::find(job.bytes);
     let end = rows.as_ref().map_or(0, |rows| rows.end);
     let decoder = BmpDecoder::new(job.source().filled_to(end, Filling::Grey)).map_err(explained)?;
@@ -42,6 +46,36 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     Ok(Decoded { rgb, icc: None, orientation: exif_orientation(None), truncated: came < height })
 }
 
+/// Length in bytes of both headers, the masks and the palette. None where the file ends before it says so.
+fn header_bytes(bytes: &[u8]) -> Option<u64> {
+    let size = number(bytes, 14)?;
+    let (bits, compression, colours, entry_bytes) = match size {
+        12 => (short(bytes, 24)?, 0, 0, 3),
+        40.. => (short(bytes, 28)?, number(bytes, 30)?, number(bytes, 46)?, 4),
+        _ => return Some(14 + u64::from(size)),
+    };
+    // Later headers have the masks in themselves.
+    let masks = match (size, compression) {
+        (40, 3) => 12,
+        (40, 6) => 16,
+        _ => 0,
+    };
+    let colours = match (bits, colours) {
+        (9.., _) => 0,
+        (bits, 0) => 1 << bits,
+        (_, colours) => colours.min(256),
+    };
+    Some(14 + u64::from(size) + masks + u64::from(colours) * entry_bytes)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn short(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)))
+}
+
 /// Where the rows of an uncompressed bitmap lie.
 struct Rows {
     start: u64,
@@ -54,8 +88,7 @@ struct Rows {
 
 impl Rows {
     fn find(bytes: &[u8]) -> Option<Self> {
-        let number = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
-        let short = |at: usize| Some(u32::from(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?)));
+        let (number, short) = (|at| number(bytes, at), |at| short(bytes, at));
         let start = u64::from(number(10)?);
         let (width, height, bits, compression) = match number(14)? {
             12 => (short(18)?, short(20)?, short(24)?, 0),

@@ -9,20 +9,25 @@ use png::{DecodingError, Transformations};
 use super::super::ImageError;
 use super::{Cause, Decoded, Job, exif_orientation, missing, rgb_bytes, to_rgb};
 
-/// Rows that the decoder holds at a time, unfiltered and converted, and its window, in bytes.
-fn working_bytes(width: u32) -> u64 {
-    u64::from(width) * 8 * 4 + (1 << 20)
+/// Rows that the decoder holds at a time, unfiltered and converted, its window, and the EXIF chunk, in bytes.
+fn working_bytes(width: u32, exif: u64) -> u64 {
+    // A buffer that doubles as it fills, and a copy.
+    u64::from(width) * 8 * 4 + (1 << 20) + exif.saturating_mul(3)
 }
 
 pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     let explained = |error: DecodingError| job.failed(&error, cause(&error));
-    let mut decoder = png::Decoder::new_with_limits(job.source(), png::Limits { bytes: 1 << 20 });
+    let exif = longest_exif(job.bytes);
+    // The decoder cannot be told to pass over EXIF, and its limit counts the buffer.
+    let most = (2 * exif + (1 << 20)).min(job.limits.decoder_bytes);
+    let most = png::Limits { bytes: usize::try_from(most).unwrap_or(usize::MAX) };
+    let mut decoder = png::Decoder::new_with_limits(job.source(), most);
     // The walk found what matters of it; inflating the rest is all that a bomb could want.
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let (width, height) = decoder.read_header_info().map_err(explained)?.size();
-    job.check(width, height, rgb_bytes(width, height) + working_bytes(width))?;
+    job.check(width, height, rgb_bytes(width, height) + working_bytes(width, exif))?;
 
     let mut reader = decoder.read_info().map_err(explained)?;
     let samples = reader.output_color_type().0.samples();
@@ -60,6 +65,20 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     let truncated = !job.structure.complete || ended.is_err();
     let orientation = exif_orientation(job.structure.exif);
     Ok(Decoded { rgb, icc: job.structure.icc(), orientation, truncated })
+}
+
+/// Length in bytes of the longest EXIF chunk, as far as the file has it.
+fn longest_exif(bytes: &[u8]) -> u64 {
+    let (mut at, mut longest) = (8_usize, 0);
+    while let Some((length, rest)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk()) {
+        let length = u32::from_be_bytes(*length) as usize;
+        if let Some(data) = rest.strip_prefix(b"eXIf") {
+            longest = longest.max(length.min(data.len()));
+        }
+        // Length, kind and checksum.
+        at = at.saturating_add(length).saturating_add(12);
+    }
+    longest as u64
 }
 
 /// A row as it is stored.

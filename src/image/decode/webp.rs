@@ -2,6 +2,8 @@
 //!
 //! A picture that is cut is decoded twice.
 
+mod tables;
+
 use image::codecs::webp::WebPDecoder;
 use image::{ImageDecoder, RgbImage};
 
@@ -24,7 +26,7 @@ pub(super) fn decode(job: Job<'_>) -> Result<Decoded, ImageError> {
     let decoder = WebPDecoder::new(source(&job)).map_err(explained)?;
     let (width, height) = decoder.dimensions();
     let samples = usize::from(decoder.color_type().channel_count());
-    job.check(width, height, needed_bytes(&job, width, height))?;
+    check(&job, (width, height), 0, source(&job))?;
 
     let (pixels, truncated) = match read(decoder) {
         Ok(pixels) => (pixels, cut),
@@ -53,6 +55,18 @@ fn source<'a>(job: &Job<'a>) -> Source<'a> {
     }
 }
 
+/// Checks a picture's size in pixels, and that the decoder's memory is enough for these bytes and for what it allocates
+/// to read this source.
+fn check(job: &Job<'_>, size: (u32, u32), bytes: u64, source: Source<'_>) -> Result<(), ImageError> {
+    let needed = needed_bytes(job, size.0, size.1) + bytes;
+    job.check(size.0, size.1, needed)?;
+    let cause = if job.structure.complete { Cause::Content } else { Cause::RanOut };
+    let left = job.limits.decoder_bytes - needed;
+    let tables = tables::read(source, size, left).map_err(|error| job.failed(error, cause))?;
+    job.deadline.check()?;
+    job.check(size.0, size.1, needed + tables.bytes)
+}
+
 fn read(decoder: WebPDecoder<Source<'_>>) -> Result<Vec<u8>, image::ImageError> {
     let mut pixels = vec![0; usize::try_from(decoder.total_bytes()).unwrap_or_default()];
     decoder.read_image(&mut pixels)?;
@@ -75,13 +89,15 @@ fn read_in_part(job: &Job<'_>, (width, height): (u32, u32), row_bytes: usize) ->
     let end = came + missing * 4 + (64 << 10);
     let length = u32::try_from(end - chunk as u64 - 8).unwrap_or(u32::MAX).to_le_bytes().to_vec();
     let twice = row_bytes as u64 * u64::from(height) + end - came;
-    job.check(width, height, needed_bytes(job, width, height) + twice)?;
     let filled = |filling| {
-        let source = source(job).with_patch(chunk + 4, length.clone()).filled_to(end, filling);
-        WebPDecoder::new(source).and_then(read).map_err(explained)
+        let source = || source(job).with_patch(chunk + 4, length.clone()).filled_to(end, filling);
+        // The filling may stand for prefix codes.
+        check(job, (width, height), twice, source())?;
+        let pixels = WebPDecoder::new(source()).and_then(read).map_err(explained);
+        job.deadline.check()?;
+        pixels
     };
     let (pixels, other) = (filled(Filling::Zeros)?, filled(Filling::Grey)?);
-    job.deadline.check()?;
     let rows = pixels.chunks_exact(row_bytes).zip(other.chunks_exact(row_bytes));
     let same = rows.take_while(|(row, other)| row == other).count();
     // What is missing shows up to three rows above its block, where blocks are smoothed.
@@ -103,7 +119,8 @@ fn believable(flags: u8, job: &Job<'_>) -> u8 {
 }
 
 /// What the decoder allocates at its peak, in bytes, from its source: the result, the planes of a lossy picture (1.5
-/// bytes a pixel), four bytes a pixel for a lossless one or for alpha, and a frame and a canvas for an animation.
+/// bytes a pixel), four bytes a pixel for a lossless one or for alpha, with up to 7/8 for its transforms and its entropy
+/// image, and a frame and a canvas for an animation. The [`tables`] of a lossless picture come on top.
 fn needed_bytes(job: &Job<'_>, width: u32, height: u32) -> u64 {
     let webp = job.structure.webp;
     let animated = flags(job).is_some_and(|flags| flags & ANIMATION != 0);

@@ -107,3 +107,65 @@ fn a_webp_with_little_of_its_picture_is_truncated_not_corrupt() {
         assert_eq!(error.code().as_str(), "truncated_image", "{keep}: {error}");
     }
 }
+
+#[test]
+fn a_bitmap_cut_inside_its_header_is_truncated() {
+    let rgb = encode(chirp(40, 30), ImageFormat::Bmp);
+    // 16 bits a pixel: a header of 40 bytes, then the masks of its colours.
+    let rgb565 = {
+        let mut bytes = patched(rgb[..54].to_vec(), 10, &66u32.to_le_bytes());
+        bytes = patched(bytes, 28, &[16, 0, 3, 0, 0, 0]);
+        [0xF800u32, 0x07E0, 0x001F].iter().for_each(|mask| bytes.extend(mask.to_le_bytes()));
+        bytes.resize(66 + 40 * 30 * 2, 0x5A);
+        bytes
+    };
+    let palette = encode(GrayImage::from_pixel(40, 30, image::Luma([7])), ImageFormat::Bmp);
+    for (name, bytes, header) in [("24 bits", rgb, 54), ("RGB565", rgb565, 66), ("palette", palette, 54 + 1024)] {
+        assert!(!prepared(&bytes).info.truncated, "{name}");
+        for keep in (18..=header).chain([header + 1]) {
+            let error = refused(&bytes[..keep]);
+            assert_eq!(error.code().as_str(), "truncated_image", "{name}, {keep} bytes: {error}");
+        }
+    }
+}
+
+/// A GIF of 64 × 64 pixels, each row of a colour of its own, stored in four passes.
+fn interlaced() -> Vec<u8> {
+    let palette: Vec<u8> = (0..64).flat_map(|row| [row, 200 - row, 3 * row]).collect();
+    let order = [(0, 8), (4, 8), (2, 4), (1, 2)].into_iter().flat_map(|(first, step)| (first..64).step_by(step));
+    // Noise in the lowest bit, for rows of some bytes each.
+    let pixel = |(row, column): (u8, u32)| row ^ u8::from((u32::from(row) * 31 + column * column * 7) % 11 < 5);
+    let stored = order.flat_map(|row| (0..64).map(move |column| (row, column))).map(pixel).collect();
+    let mut frame = gif::Frame::from_indexed_pixels(64, 64, Vec::<u8>::clone(&stored), None);
+    frame.interlaced = true;
+    let mut bytes = Vec::new();
+    gif::Encoder::new(&mut bytes, 64, 64, &palette).unwrap().write_frame(&frame).unwrap();
+    bytes
+}
+
+#[test]
+fn a_cut_interlaced_gif_shows_the_rows_above_those_that_are_missing() {
+    let bytes = interlaced();
+    let whole = decoded(&bytes);
+    let row = |picture: &Pixels, y: usize| picture.rgb[y * 64 * 3..][..64 * 3].to_vec();
+    let mut labelled = 0;
+    for keep in 1..bytes.len() - 10 {
+        let Ok(picture) = decode(&bytes[..keep], &Limits::default()) else {
+            assert_eq!(labelled, 0, "more of the file is enough, {keep} bytes");
+            continue;
+        };
+        labelled += 1;
+        assert!(prepared(&bytes[..keep]).info.truncated);
+        for y in 0..64 {
+            // Half of the third pass came, so every fourth row did.
+            let came = (0..4).map(|up| y - up.min(y)).any(|above| row(&picture, y) == row(&whole, above));
+            assert!(came, "row {y} after {keep} of {} bytes", bytes.len());
+        }
+        for y in (0..32).step_by(2) {
+            assert_eq!(row(&picture, y), row(&whole, y), "row {y} after {keep} bytes");
+        }
+    }
+    // From three eighths of the rows on.
+    let share = labelled as f64 / bytes.len() as f64;
+    assert!((0.5..0.7).contains(&share), "{share}");
+}
