@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::image::{Filter, Preprocess};
+use crate::image::{Filter, Preprocess, Resize};
 
 /// The only schema version so far.
 const SCHEMA: u32 = 1;
@@ -147,7 +147,7 @@ impl Manifest {
         Preprocess {
             width: self.input.width,
             height: self.input.height,
-            crop_fraction: self.preprocess.crop_fraction,
+            resize: Resize::CropFraction(self.preprocess.crop_fraction),
             filter: self.preprocess.filter,
         }
     }
