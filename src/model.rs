@@ -16,7 +16,7 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, ModelError, UnknownDevice, load};
-pub use manifest::{Activation, Architecture, Manifest, ManifestError};
+pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
 pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;
@@ -25,14 +25,23 @@ use crate::image::Pixels;
 pub trait Classifier: Send {
     /// Runs one batch of at least one image, each of the model's input size.
     ///
-    /// Returns the logits of each image, in the order of `images`; each holds one `f32` a class.
+    /// Returns the answer for each image, in the order of `images`.
     ///
     /// # Errors
     /// [`DeviceError`] says whether a smaller batch may still work.
-    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError>;
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError>;
 
     /// The device the model runs on, as shown to people: `CPU`, `NVIDIA L4`.
     fn device(&self) -> &str;
+}
+
+/// What the model says of one image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// One value a class, before softmax or sigmoid.
+    pub logits: Vec<f32>,
+    /// What the last layer reads, one value a feature, where the manifest asks for it; scaled to length 1 where it says so.
+    pub embedding: Option<Vec<f32>>,
 }
 
 /// A batch failed on the device.

@@ -82,6 +82,6 @@ fn by_pillow(jpeg: &Path, kind: &str) -> Option<Pixels> {
 }
 
 fn answer(model: &mut dyn Classifier, pixels: Pixels) -> Answer {
-    let logits = model.classify(&[&pixels]).unwrap().remove(0);
+    let logits = model.classify(&[&pixels]).unwrap().remove(0).logits;
     Answer { pixels, logits }
 }

@@ -17,7 +17,7 @@ use stoker::app::{self, Loaded};
 use stoker::config::{LabelArgs, LabelConfig};
 use stoker::event::{Failure, ImageInfo, Label as Named};
 use stoker::image::{Limits, Pixels, Preprocess, prepare};
-use stoker::model::labels;
+use stoker::model::{Answer, labels};
 use stoker::pipeline::Engine;
 
 use super::output::{self, progress};
@@ -47,6 +47,8 @@ struct Labeled {
     image: Option<ImageInfo>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     labels: Vec<Named>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    embedding: Option<Vec<f32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Failure>,
 }
@@ -93,17 +95,21 @@ impl Label {
             bar.inc(ready.len() as u64);
             let (batch, pixels) = take_pixels(ready);
             let run = async { if pixels.is_empty() { Ok(Vec::new()) } else { engine.run(pixels).await } };
-            let (logits, next) = tokio::join!(run, decoder.inputs(batches.next().unwrap_or_default()));
-            let mut logits = logits.map_err(app::AppError::from)?.into_iter();
+            let (answers, next) = tokio::join!(run, decoder.inputs(batches.next().unwrap_or_default()));
+            let mut answers = answers.map_err(app::AppError::from)?.into_iter();
             for Input { source, decoded } in batch {
-                let mut line = Labeled { source, status: "failed", image: None, labels: Vec::new(), error: None };
+                let mut line =
+                    Labeled { source, status: "failed", image: None, labels: Vec::new(), embedding: None, error: None };
                 match decoded {
                     Ok(image) => {
-                        let logits = logits.next().context("the engine answered too few images")?;
+                        let Answer { logits, embedding } =
+                            answers.next().context("the engine answered too few images")?;
                         let (names, activation) = (bundle.labels(), bundle.manifest().activation);
                         let best = labels::top(&logits, names, activation, config.model.top_k, config.model.min_score)?;
                         line.status = "labeled";
                         line.image = Some(image);
+                        labels::check_finite(embedding.as_deref().unwrap_or_default())?;
+                        line.embedding = embedding;
                         line.labels = best.into_iter().map(Into::into).collect();
                     }
                     Err(Unread::Failed(failure)) => {

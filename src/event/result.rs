@@ -27,6 +27,9 @@ pub struct LabelResult {
     /// Labels, the most likely first; missing when the status is failed.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub labels: Vec<Label>,
+    /// The features that the model's last layer reads, one value each; missing where its bundle asks for none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub embedding: Option<Vec<f32>>,
     /// What labelled it.
     pub model: ModelInfo,
     /// The message that asked for it.

@@ -12,9 +12,10 @@ use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::layers::upload;
-use super::networks::Network;
+use super::manifest::EmbeddingSpec;
+use super::networks::{Network, Output};
 use super::weights::{Weights, WeightsError};
-use super::{Bundle, Classifier, DeviceError};
+use super::{Answer, Bundle, Classifier, DeviceError};
 use crate::image::Pixels;
 
 /// Where a model runs.
@@ -97,6 +98,7 @@ struct Engine<B: Backend> {
     height: usize,
     width: usize,
     classes: usize,
+    embedding: Option<EmbeddingSpec>,
     batching: Batching,
 }
 
@@ -114,6 +116,7 @@ impl<B: Backend> Engine<B> {
                 height: manifest.input.height as usize,
                 width: manifest.input.width as usize,
                 classes: manifest.classes,
+                embedding: manifest.embedding,
                 batching,
             })
         };
@@ -127,18 +130,29 @@ impl<B: Backend> Engine<B> {
     }
 
     /// Runs the network on `images × height × width × 3` bytes.
-    fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<f32>, String> {
+    fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
         let pixels = TensorData::new(rgb, [images, self.height, self.width, 3]);
         let pixels = Tensor::<B, 4, Int>::from_data(pixels, (&self.device, DType::U8));
         let x = pixels.float().permute([0, 3, 1, 2]);
         let x = (x - self.mean.clone()) / self.std.clone();
-        let logits = self.network.forward(x).try_into_data().map_err(|error| error.to_string())?;
-        logits.into_vec().map_err(|error| format!("{error:?}"))
+        let Output { logits, features } = self.network.forward(x);
+        let mut answers: Vec<Answer> =
+            rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();
+        if let Some(EmbeddingSpec { normalize }) = self.embedding {
+            let width = features.dims()[1];
+            for (answer, mut features) in answers.iter_mut().zip(rows(features, width)?) {
+                if normalize {
+                    scale_to_length_1(&mut features);
+                }
+                answer.embedding = Some(features);
+            }
+        }
+        Ok(answers)
     }
 }
 
 impl<B: Backend> Classifier for Engine<B> {
-    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError> {
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
         if let Some(odd) = images.iter().find(|image| !self.takes(image)) {
             return Err(DeviceError::Failed(format!("an image of {} × {} pixels was given", odd.width, odd.height)));
         }
@@ -146,7 +160,7 @@ impl<B: Backend> Classifier for Engine<B> {
             Batching::Spread => {
                 let answers: Result<Vec<_>, _> =
                     images.par_iter().map(|image| self.forward(1, image.rgb.clone())).collect();
-                answers.map(|answers| answers.concat())
+                answers.map(|answers| answers.into_iter().flatten().collect::<Vec<_>>())
             }
             #[cfg(feature = "cuda")]
             Batching::Ladder => {
@@ -158,14 +172,35 @@ impl<B: Backend> Classifier for Engine<B> {
                 self.forward(padded, rgb)
             }
         };
-        let logits = catch_unwind(AssertUnwindSafe(run))
+        let mut answers = catch_unwind(AssertUnwindSafe(run))
             .unwrap_or_else(|panic| Err(panic_message(panic.as_ref())))
             .map_err(classify_failure)?;
-        Ok(logits.chunks_exact(self.classes).take(images.len()).map(<[f32]>::to_vec).collect())
+        answers.truncate(images.len());
+        Ok(answers)
     }
 
     fn device(&self) -> &str {
         &self.name
+    }
+}
+
+/// The rows of a matrix on a device.
+fn rows<B: Backend>(matrix: Tensor<B, 2>, width: usize) -> Result<impl Iterator<Item = Vec<f32>>, String> {
+    let values: Vec<f32> =
+        matrix.try_into_data().map_err(|error| error.to_string())?.into_vec().map_err(|error| format!("{error:?}"))?;
+    let starts = (0..values.len() / width.max(1)).map(move |row| row * width);
+    Ok(starts.map(move |start| values[start..start + width].to_vec()))
+}
+
+/// Divides a vector by its Euclidean length; one of zeros stays as it is.
+fn scale_to_length_1(vector: &mut [f32]) {
+    let length = vector.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        for value in vector {
+            #[allow(clippy::cast_possible_truncation, reason = "rounding to f32 is what is meant")]
+            let scaled = (f64::from(*value) / length) as f32;
+            *value = scaled;
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenR
         answers.extend(classifier.classify(&[image])?);
     }
     let expected = golden.len() * 2 * bundle.manifest().classes;
-    let found = answers.iter().map(Vec::len).sum();
+    let found = answers.iter().map(|answer| answer.logits.len()).sum();
     if answers.len() != golden.len() * 2 || found != expected {
         return Err(GoldenError::Shape { expected, found });
     }
@@ -64,7 +64,7 @@ pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenR
     for (golden, answer) in golden.iter().cycle().zip(&answers) {
         let largest = golden.logits.iter().fold(f32::MIN_POSITIVE, |largest, logit| largest.max(logit.abs()));
         let allowed = bundle.manifest().golden.tolerance * largest;
-        for (index, (&expected, &found)) in golden.logits.iter().zip(answer).enumerate() {
+        for (index, (&expected, &found)) in golden.logits.iter().zip(&answer.logits).enumerate() {
             let error = (found - expected).abs();
             if error.is_nan() || error > allowed {
                 return Err(GoldenError::Mismatch { image: golden.name.clone(), index, expected, found, allowed });

@@ -15,11 +15,11 @@ pub struct Label {
 
 /// The device answered with something that is no number.
 #[derive(Debug, PartialEq, thiserror::Error)]
-#[error("logit {index} is {value}")]
+#[error("the model's value {index} is {value}")]
 pub struct NotFinite {
-    /// Index of the class.
+    /// Index of the class or feature.
     pub index: usize,
-    /// Its logit.
+    /// Its logit or value.
     pub value: f32,
 }
 
@@ -36,9 +36,7 @@ pub fn top(
     top_k: usize,
     min_score: f32,
 ) -> Result<Vec<Label>, NotFinite> {
-    if let Some(index) = logits.iter().position(|logit| !logit.is_finite()) {
-        return Err(NotFinite { index, value: logits[index] });
-    }
+    check_finite(logits)?;
     let scores = scores(logits, activation);
     let mut order: Vec<usize> = (0..scores.len().min(names.len())).collect();
     // Logits rank as their scores do, and still differ where scores saturate.
@@ -49,6 +47,17 @@ pub fn top(
         .filter(|&index| scores[index] >= min_score)
         .map(|index| Label { name: names[index].clone(), index, score: scores[index] })
         .collect())
+}
+
+/// Refuses values that are infinite or no number.
+///
+/// # Errors
+/// [`NotFinite`] names the first.
+pub fn check_finite(values: &[f32]) -> Result<(), NotFinite> {
+    match values.iter().position(|value| !value.is_finite()) {
+        Some(index) => Err(NotFinite { index, value: values[index] }),
+        None => Ok(()),
+    }
 }
 
 /// Softmax is taken relative to the largest logit, so that no exponential overflows.

@@ -35,6 +35,9 @@ pub struct Manifest {
     pub name: String,
     /// The network that the weights belong to.
     pub architecture: Architecture,
+    /// How the network departs from the architecture's usual shape.
+    #[serde(default)]
+    pub variant: Variant,
     /// Number of classes: of logits and of labels.
     pub classes: usize,
     /// Size of the network's input.
@@ -43,6 +46,12 @@ pub struct Manifest {
     pub preprocess: PreprocessSpec,
     /// What turns logits into scores.
     pub activation: Activation,
+    /// Whether results carry an embedding, and which.
+    #[serde(default)]
+    pub embedding: Option<EmbeddingSpec>,
+    /// Numbers that the network is computed in on a GPU; a processor computes in `f32`.
+    #[serde(default)]
+    pub precision: Precision,
     /// Images with known logits.
     pub golden: GoldenSpec,
     /// Size and digest of every other file of the bundle, by its path inside it.
@@ -55,6 +64,37 @@ pub enum Architecture {
     /// EfficientNet-Lite0, with the tensor names of the `efficientnet-lite-pytorch` package.
     #[serde(rename = "efficientnet-lite0")]
     EfficientNetLite0,
+}
+
+/// How a network departs from its architecture's usual shape. What is missing is as usual.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Variant {
+    /// Blocks of each stage.
+    pub depths: Option<Vec<usize>>,
+    /// Channels of each stage.
+    pub widths: Option<Vec<usize>>,
+}
+
+/// The features that the last layer reads, as part of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddingSpec {
+    /// Whether the vector is divided by its Euclidean length, so that a dot product is the cosine of the angle.
+    pub normalize: bool,
+}
+
+/// Numbers that a network is computed in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits.
+    #[default]
+    F32,
+    /// IEEE half precision: 11 bits of precision, up to 65504.
+    F16,
+    /// 8 bits of precision, with the range of `f32`.
+    Bf16,
 }
 
 /// What turns logits into scores.

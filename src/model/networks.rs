@@ -9,6 +9,14 @@ use self::efficientnet_lite::{EfficientNetLite, LITE0};
 use super::manifest::{Architecture, Manifest};
 use super::weights::{Weights, WeightsError};
 
+/// What a network makes of a batch.
+pub(super) struct Output<B: Backend> {
+    /// `[batch, classes]`
+    pub(super) logits: Tensor<B, 2>,
+    /// `[batch, features]`: what the last linear layer reads.
+    pub(super) features: Tensor<B, 2>,
+}
+
 /// A network on a device.
 #[derive(Debug)]
 pub(super) enum Network<B: Backend> {
@@ -35,8 +43,8 @@ impl<B: Backend> Network<B> {
         Ok(network)
     }
 
-    /// Normalised pixels `[batch, 3, rows, columns]` in, logits `[batch, classes]` out.
-    pub(super) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 2> {
+    /// Takes normalised pixels `[batch, 3, rows, columns]`.
+    pub(super) fn forward(&self, x: Tensor<B, 4>) -> Output<B> {
         match self {
             Network::EfficientNetLite(network) => network.forward(x),
         }

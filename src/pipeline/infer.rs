@@ -15,17 +15,14 @@ use super::each::each;
 use super::error::Fatal;
 use super::job::{Job, Outcome};
 use crate::image::Pixels;
-use crate::model::{Bundle, Classifier, DeviceError, labels};
+use crate::model::{Answer, Bundle, Classifier, DeviceError, labels};
 
 /// Batches on the device or waiting for it: one runs, none waits.
 pub(super) const SLOTS: usize = 1;
 
-/// Logits of each image of a batch, in order.
-type Logits = Vec<Vec<f32>>;
-
 struct Request {
     images: Vec<Pixels>,
-    reply: oneshot::Sender<Result<Logits, DeviceError>>,
+    reply: oneshot::Sender<Result<Vec<Answer>, DeviceError>>,
 }
 
 /// The device thread, as others see it. The thread ends when the engine is dropped.
@@ -54,27 +51,27 @@ impl Engine {
     ///
     /// # Errors
     /// The device failed, or its thread has ended.
-    pub async fn run(&self, images: Vec<Pixels>) -> Result<Logits, Fatal> {
+    pub async fn run(&self, images: Vec<Pixels>) -> Result<Vec<Answer>, Fatal> {
         let (reply, answer) = oneshot::channel();
         let asked = images.len();
         self.requests.send(Request { images, reply }).await.map_err(|_| Fatal::EngineDied)?;
-        let logits = answer.await.map_err(|_| Fatal::EngineDied)??;
-        if logits.len() != asked {
-            return Err(DeviceError::Failed(format!("{} answers to {asked} images", logits.len())).into());
+        let answers = answer.await.map_err(|_| Fatal::EngineDied)??;
+        if answers.len() != asked {
+            return Err(DeviceError::Failed(format!("{} answers to {asked} images", answers.len())).into());
         }
-        Ok(logits)
+        Ok(answers)
     }
 }
 
 /// Runs `images`; when the device runs out of memory, halves the batch, down to single images.
-fn classify(classifier: &mut dyn Classifier, images: &[&Pixels]) -> Result<Logits, DeviceError> {
+fn classify(classifier: &mut dyn Classifier, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
     match classifier.classify(images) {
         Err(DeviceError::OutOfMemory(error)) if images.len() > 1 => {
             let (left, right) = images.split_at(images.len() / 2);
             tracing::warn!(batch = images.len(), error, "out of device memory; splitting the batch");
-            let mut logits = classify(classifier, left)?;
-            logits.extend(classify(classifier, right)?);
-            Ok(logits)
+            let mut answers = classify(classifier, left)?;
+            answers.extend(classify(classifier, right)?);
+            Ok(answers)
         }
         result => result,
     }
@@ -89,7 +86,8 @@ pub(super) struct Labeler {
 }
 
 impl Labeler {
-    fn label(&self, logits: &[f32]) -> Result<Vec<labels::Label>, labels::NotFinite> {
+    fn label(&self, Answer { logits, embedding }: &Answer) -> Result<Vec<labels::Label>, labels::NotFinite> {
+        labels::check_finite(embedding.as_deref().unwrap_or_default())?;
         labels::top(logits, self.bundle.labels(), self.bundle.manifest().activation, self.top_k, self.min_score)
     }
 }
@@ -113,14 +111,15 @@ pub(super) async fn run(
                     (waiting.prepared.pixels, job.with(waiting.prepared.info))
                 })
                 .unzip();
-            let logits = engine.run(pixels).await?;
+            let answers = engine.run(pixels).await?;
             drop(slot);
             let took = started.elapsed();
-            for (job, logits) in jobs.into_iter().zip(logits) {
+            for (job, answer) in jobs.into_iter().zip(answers) {
                 let (image, mut job) = job.split();
                 job.facts.spent.infer = Some(took);
-                let labels = labeler.label(&logits)?;
-                drop(outcomes.send(job.with(Outcome::Labeled { image, labels })).await);
+                let labels = labeler.label(&answer)?;
+                let embedding = answer.embedding;
+                drop(outcomes.send(job.with(Outcome::Labeled { image, labels, embedding })).await);
             }
             Ok(())
         }
@@ -139,12 +138,13 @@ mod tests {
     }
 
     impl Classifier for Small {
-        fn classify(&mut self, images: &[&Pixels]) -> Result<Logits, DeviceError> {
+        fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
             self.batches.push(images.len());
             if images.len() > self.room {
                 return Err(DeviceError::OutOfMemory("test".to_owned()));
             }
-            Ok(images.iter().map(|image| vec![f32::from(image.rgb[0])]).collect())
+            let answer = |image: &&Pixels| Answer { logits: vec![f32::from(image.rgb[0])], embedding: None };
+            Ok(images.iter().map(answer).collect())
         }
 
         fn device(&self) -> &str {
@@ -160,8 +160,9 @@ mod tests {
     fn a_batch_that_does_not_fit_is_split_and_keeps_its_order() {
         let mut device = Small { room: 3, batches: Vec::new() };
         let images = pixels(10);
-        let logits = classify(&mut device, &images.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(logits.concat(), (0..10_u8).map(f32::from).collect::<Vec<_>>());
+        let answers = classify(&mut device, &images.iter().collect::<Vec<_>>()).unwrap();
+        let firsts: Vec<f32> = answers.iter().map(|answer| answer.logits[0]).collect();
+        assert_eq!(firsts, (0..10_u8).map(f32::from).collect::<Vec<_>>());
         assert_eq!(device.batches, [10, 5, 2, 3, 5, 2, 3]);
     }
 

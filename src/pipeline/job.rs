@@ -61,8 +61,8 @@ pub(super) struct Spent {
 /// How a job ends, when it does not go back to Pub/Sub.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// The labels, best first.
-    Labeled { image: ImageInfo, labels: Vec<Label> },
+    /// The labels, best first, and the embedding where the model gives one.
+    Labeled { image: ImageInfo, labels: Vec<Label>, embedding: Option<Vec<f32>> },
     /// A permanent failure: retrying would fail the same way.
     Failed { code: FailureCode, message: String },
     /// Not an upload that this worker labels: no result, only the ack.

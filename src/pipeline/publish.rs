@@ -112,6 +112,7 @@ impl Writer {
             }),
             image: None,
             labels: Vec::new(),
+            embedding: None,
             model: model.clone(),
             event: facts.event.info(),
             timing_ms: timing(&facts.spent, facts.arrived),
@@ -119,10 +120,11 @@ impl Writer {
             error: None,
         };
         match outcome {
-            Outcome::Labeled { image, labels } => {
+            Outcome::Labeled { image, labels, embedding } => {
                 result.status = Status::Labeled;
                 result.image = Some(image.into());
                 result.labels = labels.into_iter().map(Into::into).collect();
+                result.embedding = embedding;
             }
             Outcome::Failed { code, message } => result.error = Some(Failure::new(code, message)),
             Outcome::Skipped(_) => {}

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use stoker::image::{Limits, Pixels, decode, prepare};
 use stoker::model::golden::{self, GoldenError};
 use stoker::model::{
-    Bundle, BundleError, Classifier, Device, DeviceError, Manifest, ModelError, Weights, labels, load,
+    Answer, Bundle, BundleError, Classifier, Device, DeviceError, Manifest, ModelError, Weights, labels, load,
 };
 
 const PHOTOS: [&str; 5] = ["astronaut", "camera", "chelsea", "coffee", "rocket"];
@@ -59,10 +59,10 @@ fn relative_error(found: &[f32], expected: &[f32]) -> f32 {
 fn logits_equal_the_pytorch_reference() {
     let (_, mut model) = builtin();
     let pixels = reference_pixels();
-    let logits = model.classify(&pixels.iter().collect::<Vec<_>>()).unwrap();
+    let answers = model.classify(&pixels.iter().collect::<Vec<_>>()).unwrap();
     for (row, name) in PHOTOS.iter().enumerate() {
-        let shipped = relative_error(&logits[row], &reference_logits("shipped")[row]);
-        let original = relative_error(&logits[row], &reference_logits("f32")[row]);
+        let shipped = relative_error(&answers[row].logits, &reference_logits("shipped")[row]);
+        let original = relative_error(&answers[row].logits, &reference_logits("f32")[row]);
         println!("{name}: {shipped:.1e} from PyTorch with these weights, {original:.1e} with the f32 ones");
         assert!(shipped <= 1e-5, "{name}: {shipped}");
         assert!(original <= 1e-3, "{name}: {original}");
@@ -82,8 +82,8 @@ fn photos_get_the_labels_that_people_would_give() {
     ] {
         let bytes = fixture(&format!("photos/{photo}"));
         let prepared = prepare(&bytes, &Limits::default(), &bundle.manifest().preprocess()).unwrap();
-        let logits = model.classify(&[&prepared.pixels]).unwrap();
-        let found = labels::top(&logits[0], bundle.labels(), bundle.manifest().activation, 3, 0.0).unwrap();
+        let answers = model.classify(&[&prepared.pixels]).unwrap();
+        let found = labels::top(&answers[0].logits, bundle.labels(), bundle.manifest().activation, 3, 0.0).unwrap();
         println!("{photo}: {found:?}");
         assert!(expected.contains(&found[0].name.as_str()), "{photo}: {found:?}");
     }
@@ -93,12 +93,12 @@ fn photos_get_the_labels_that_people_would_give() {
 fn a_label_does_not_depend_on_the_batch() {
     let (_, mut model) = builtin();
     let pixels = reference_pixels();
-    let alone: Vec<_> = pixels.iter().map(|image| model.classify(&[image]).unwrap().remove(0)).collect();
+    let alone: Vec<_> = pixels.iter().map(|image| model.classify(&[image]).unwrap().remove(0).logits).collect();
     for batch in [2, 3, 4, 8] {
         let images: Vec<&Pixels> = pixels.iter().cycle().skip(1).take(batch).collect();
         let together = model.classify(&images).unwrap();
         assert_eq!(together.len(), batch);
-        for (logits, alone) in together.iter().zip(alone.iter().cycle().skip(1)) {
+        for (Answer { logits, .. }, alone) in together.iter().zip(alone.iter().cycle().skip(1)) {
             assert!(relative_error(logits, alone) <= 1e-5, "batch of {batch}");
         }
     }
@@ -132,10 +132,10 @@ fn golden_images_pass_on_a_right_device() {
 struct OffBy(Box<dyn Classifier>, f32);
 
 impl Classifier for OffBy {
-    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError> {
-        let mut logits = self.0.classify(images)?;
-        logits.last_mut().unwrap()[7] += self.1;
-        Ok(logits)
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+        let mut answers = self.0.classify(images)?;
+        answers.last_mut().unwrap().logits[7] += self.1;
+        Ok(answers)
     }
 
     fn device(&self) -> &str {

@@ -8,6 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::model::layers::{Conv, ConvSpec, FoldedConv, Linear, global_average, relu6};
+use crate::model::networks::Output;
 use crate::model::weights::{Weights, WeightsError};
 
 /// TensorFlow's epsilon for EfficientNet, not PyTorch's default of 1e-5.
@@ -118,11 +119,12 @@ impl<B: Backend> EfficientNetLite<B> {
         Ok(EfficientNetLite { stem, blocks, head, classifier })
     }
 
-    /// Normalised pixels `[batch, 3, rows, columns]` in, logits `[batch, classes]` out.
-    pub(in crate::model) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 2> {
+    /// Takes normalised pixels `[batch, 3, rows, columns]`.
+    pub(in crate::model) fn forward(&self, x: Tensor<B, 4>) -> Output<B> {
         let x = relu6(self.stem.forward(x));
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
-        self.classifier.forward(global_average(relu6(self.head.forward(x))))
+        let features = global_average(relu6(self.head.forward(x)));
+        Output { logits: self.classifier.forward(features.clone()), features }
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn labelled(object: &ObjectId, top: &str, model: &str) -> LabelResult
         status: Status::Labeled,
         object: Some(ObjectInfo { size: Some(3), ..ObjectInfo::from(object) }),
         image: Some(ImageInfo { format: "png".into(), width: 2, height: 1, orientation: 1, truncated: false }),
+        embedding: None,
         labels: vec![Label { name: top.into(), index: 0, score: 0.5 }],
         model: ModelInfo { name: model.into(), digest: "sha256:00".into(), device: "CPU".into() },
         event: EventInfo { kind: Some(EventKind::Direct), message_id: "1".into(), published_at: None, attempt: None },

@@ -20,11 +20,11 @@ fn each_orientation_gets_the_label_of_the_upright_image() {
     let together = model.classify(&turned.iter().collect::<Vec<_>>()).unwrap();
     let first =
         |logits: &[f32]| labels::top(logits, bundle.labels(), bundle.manifest().activation, 1, 0.0).unwrap().remove(0);
-    let alone = first(&model.classify(&[&turned[0]]).unwrap()[0]);
+    let alone = first(&model.classify(&[&turned[0]]).unwrap()[0].logits);
     println!("{alone:?}");
     assert!(["tabby", "tiger cat", "Egyptian cat"].contains(&alone.name.as_str()), "{alone:?}");
-    for (orientation, logits) in (1..).zip(&together) {
-        let found = first(logits);
+    for (orientation, answer) in (1..).zip(&together) {
+        let found = first(&answer.logits);
         assert_eq!(found.name, alone.name, "orientation {orientation}");
         assert!((found.score - alone.score).abs() < 0.05, "orientation {orientation}: {found:?}, upright {alone:?}");
     }
