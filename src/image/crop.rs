@@ -60,7 +60,7 @@ impl From<Crop> for Cut {
 
 impl<T: Copy + Sub<Output = T>> Rect<T> {
     /// Distance from the right and from the bottom of a picture of this size.
-    pub(super) fn from_far_corner(&self, (width, height): (T, T)) -> (T, T) {
+    pub(super) fn far_corner(&self, (width, height): (T, T)) -> (T, T) {
         (width - self.left - self.width, height - self.top - self.height)
     }
 }

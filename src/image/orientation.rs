@@ -28,7 +28,7 @@ pub(super) fn stored_window(window: Window, (width, height): (u32, u32), orienta
 }
 
 fn stored_rect<T: Copy + Sub<Output = T>>(crop: Rect<T>, upright: (T, T), orientation: Orientation) -> Rect<T> {
-    let (from_right, from_bottom) = crop.from_far_corner(upright);
+    let (from_right, from_bottom) = crop.far_corner(upright);
     let (left, top) = match orientation {
         Orientation::NoTransforms => (crop.left, crop.top),
         Orientation::FlipHorizontal => (from_right, crop.top),

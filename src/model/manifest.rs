@@ -4,8 +4,10 @@
 //! bytes are foreign: nothing here allocates more than they do.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::image::{Filter, Preprocess, Resize};
 
@@ -13,6 +15,8 @@ use crate::image::{Filter, Preprocess, Resize};
 const SCHEMA: u32 = 1;
 /// Largest side of a model's input in pixels.
 const MAX_SIDE: u32 = 2048;
+/// Longest short side that pictures are scaled to before they are cut, in pixels.
+const MAX_SHORT_SIDE: u32 = 4 * MAX_SIDE;
 const MAX_CLASSES: usize = 1_000_000;
 const MAX_NAME_BYTES: usize = 128;
 const MAX_GOLDEN_IMAGES: usize = 64;
@@ -55,6 +59,7 @@ pub struct Manifest {
     /// Images with known logits.
     pub golden: GoldenSpec,
     /// Size and digest of every other file of the bundle, by its path inside it.
+    #[serde(deserialize_with = "unique_keys")]
     pub files: BTreeMap<String, FileSpec>,
 }
 
@@ -117,18 +122,35 @@ pub struct InputSize {
     pub height: u32,
 }
 
-/// The training code's preprocessing: a central crop, a resize, then `(x − mean) / std` for each channel.
+/// The training code's preprocessing: a part of the picture, scaled, then `(x − mean) / std` for each channel. Exactly one
+/// of `crop_fraction` and `resize` says which part.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreprocessSpec {
-    /// Share of the short side that the crop keeps, in `(0, 1]`.
-    pub crop_fraction: f64,
+    /// TensorFlow's EfficientNet: the central square with this share of the short side, in `(0, 1]`.
+    #[serde(default)]
+    pub crop_fraction: Option<f64>,
+    /// torchvision, timm and others.
+    #[serde(default)]
+    pub resize: Option<ResizeSpec>,
     /// Filter of the resize.
     pub filter: Filter,
     /// Red, green, blue, in the units of 8-bit pixels.
     pub mean: [f32; 3],
     /// Red, green, blue, in the units of 8-bit pixels.
     pub std: [f32; 3],
+}
+
+/// What of the picture becomes the input.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResizeSpec {
+    /// torchvision's `Resize(N)` and `CenterCrop`: the short side becomes N pixels, then the middle is cut out.
+    ShortSide(u32),
+    /// timm's `crop_pct`, in `(0, 1]`: as `short_side` with the input's side divided by it, rounded down. For square inputs.
+    CropPct(f64),
+    /// All of it, whatever its shape.
+    Squash,
 }
 
 /// Images with known logits.
@@ -168,6 +190,8 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// Its name in a bundle.
+    pub const NAME: &str = "model.json";
     /// Largest `model.json` that is read, in bytes.
     pub const MAX_BYTES: u64 = 1 << 20;
 
@@ -187,8 +211,21 @@ impl Manifest {
         Preprocess {
             width: self.input.width,
             height: self.input.height,
-            resize: Resize::CropFraction(self.preprocess.crop_fraction),
+            resize: self.resize(),
             filter: self.preprocess.filter,
+        }
+    }
+
+    fn resize(&self) -> Resize {
+        match (self.preprocess.resize, self.preprocess.crop_fraction) {
+            (Some(ResizeSpec::ShortSide(pixels)), _) => Resize::ShortSide(pixels),
+            (Some(ResizeSpec::CropPct(share)), _) => {
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a side, checked")]
+                let pixels = (f64::from(self.input.width) / share).floor() as u32;
+                Resize::ShortSide(pixels)
+            }
+            (Some(ResizeSpec::Squash), _) | (None, None) => Resize::Squash,
+            (None, Some(fraction)) => Resize::CropFraction(fraction),
         }
     }
 
@@ -218,10 +255,33 @@ impl Manifest {
     }
 
     fn check_preprocess(&self) -> Result<(), ManifestError> {
-        let PreprocessSpec { crop_fraction, filter: _, mean, std } = self.preprocess;
-        require(crop_fraction > 0.0 && crop_fraction <= 1.0, "preprocess.crop_fraction", || {
-            format!("is {crop_fraction}, not above 0 and at most 1")
+        let PreprocessSpec { crop_fraction, resize, filter: _, mean, std } = self.preprocess;
+        let InputSize { width, height } = self.input;
+        require(crop_fraction.is_some() != resize.is_some(), "preprocess", || {
+            "takes either `resize` or `crop_fraction`".to_owned()
         })?;
+        let share = |field: &str, share: f64| {
+            require(share > 0.0 && share <= 1.0, field, || format!("is {share}, not above 0 and at most 1"))
+        };
+        share("preprocess.crop_fraction", crop_fraction.unwrap_or(1.0))?;
+        match resize {
+            Some(ResizeSpec::ShortSide(pixels)) => {
+                let fits = (width.max(height)..=MAX_SHORT_SIDE).contains(&pixels);
+                require(fits, "preprocess.resize.short_side", || {
+                    format!("is {pixels}, not the input's longer side to {MAX_SHORT_SIDE}")
+                })?;
+            }
+            Some(ResizeSpec::CropPct(percent)) => {
+                share("preprocess.resize.crop_pct", percent)?;
+                require(width == height, "preprocess.resize.crop_pct", || {
+                    "is for square inputs: give `short_side`".to_owned()
+                })?;
+                require(f64::from(width) / percent <= f64::from(MAX_SHORT_SIDE), "preprocess.resize.crop_pct", || {
+                    format!("is {percent}: a short side of over {MAX_SHORT_SIDE} pixels")
+                })?;
+            }
+            Some(ResizeSpec::Squash) | None => {}
+        }
         require(mean.iter().all(|x| x.is_finite()), "preprocess.mean", || "is not finite".to_owned())?;
         require(std.iter().all(|x| x.is_normal() && *x > 0.0), "preprocess.std", || "is not above 0".to_owned())
     }
@@ -234,8 +294,9 @@ impl Manifest {
         require(*tolerance > 0.0 && *tolerance <= MAX_TOLERANCE, "golden.tolerance", || {
             format!("is {tolerance}, not above 0 and at most {MAX_TOLERANCE}")
         })?;
-        for path in images {
-            let is_image = path.starts_with("golden/") && self.files.contains_key(path);
+        for (index, path) in images.iter().enumerate() {
+            require(!images[..index].contains(path), "golden.images", || format!("names {path:?} twice"))?;
+            let is_image = path.starts_with("golden/") && path != GOLDEN_LOGITS && self.files.contains_key(path);
             require(is_image, "golden.images", || format!("names {path:?}, which is no file under golden/"))?;
         }
         Ok(())
@@ -251,10 +312,37 @@ pub(super) fn max_bytes(path: &str) -> u64 {
     }
 }
 
+/// A map in which no key comes twice: serde would take the last.
+fn unique_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, FileSpec>, D::Error> {
+    struct Files;
+
+    impl<'de> Visitor<'de> for Files {
+        type Value = BTreeMap<String, FileSpec>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map of files")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut files = BTreeMap::new();
+            while let Some((path, file)) = map.next_entry::<String, FileSpec>()? {
+                if files.contains_key(&path) {
+                    return Err(de::Error::custom(format_args!("`files` holds {path:?} twice")));
+                }
+                files.insert(path, file);
+            }
+            Ok(files)
+        }
+    }
+
+    deserializer.deserialize_map(Files)
+}
+
 fn check_file(path: &str, file: &FileSpec) -> Result<(), ManifestError> {
     let in_place = |detail: &str| format!("files.{path:?}.{detail}");
     require(is_plain_path(path), "files", || format!("holds {path:?}: not a plain relative path"))?;
     let limit = max_bytes(path);
+    require(file.size > 0, &in_place("size"), || "is 0: the file is empty".to_owned())?;
     require(file.size <= limit, &in_place("size"), || format!("is {}, the limit is {limit} bytes", file.size))?;
     let hexadecimal = file.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     require(file.sha256.len() == 64 && hexadecimal, &in_place("sha256"), || {

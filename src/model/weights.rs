@@ -73,7 +73,7 @@ impl<'a> Weights<'a> {
     /// [`WeightsError::Unreadable`], also for a file that is cut short.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WeightsError> {
         let tensors = SafeTensors::deserialize(bytes).map_err(WeightsError::Unreadable)?;
-        let unused = tensors.names().into_iter().map(str::to_owned).collect();
+        let unused = tensors.names().into_iter().filter(|name| !is_counter(name)).map(str::to_owned).collect();
         Ok(Weights { tensors, unused })
     }
 
@@ -113,6 +113,11 @@ impl<'a> Weights<'a> {
             listed: self.unused.into_iter().take(MAX_LISTED).collect(),
         })
     }
+}
+
+/// How many batches a batch norm was trained on: PyTorch stores it and no network reads it.
+pub(crate) fn is_counter(name: &str) -> bool {
+    name == "num_batches_tracked" || name.ends_with(".num_batches_tracked")
 }
 
 /// Refuses values that are infinite or no number.
