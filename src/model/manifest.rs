@@ -3,20 +3,21 @@
 //! Parsing is strict: an unknown field, a missing one or a value out of range is an error that names the field. The
 //! bytes are foreign: nothing here allocates more than they do.
 
+mod preprocess;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::image::{Filter, Preprocess, Resize};
+pub use self::preprocess::{PreprocessSpec, ResizeSpec};
+use crate::image::Preprocess;
 
 /// The only schema version so far.
 const SCHEMA: u32 = 1;
 /// Largest side of a model's input in pixels.
 const MAX_SIDE: u32 = 2048;
-/// Longest short side that pictures are scaled to before they are cut, in pixels.
-const MAX_SHORT_SIDE: u32 = 4 * MAX_SIDE;
 const MAX_CLASSES: usize = 1_000_000;
 const MAX_NAME_BYTES: usize = 128;
 const MAX_GOLDEN_IMAGES: usize = 64;
@@ -122,37 +123,6 @@ pub struct InputSize {
     pub height: u32,
 }
 
-/// The training code's preprocessing: a part of the picture, scaled, then `(x − mean) / std` for each channel. Exactly one
-/// of `crop_fraction` and `resize` says which part.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PreprocessSpec {
-    /// TensorFlow's EfficientNet: the central square with this share of the short side, in `(0, 1]`.
-    #[serde(default)]
-    pub crop_fraction: Option<f64>,
-    /// torchvision, timm and others.
-    #[serde(default)]
-    pub resize: Option<ResizeSpec>,
-    /// Filter of the resize.
-    pub filter: Filter,
-    /// Red, green, blue, in the units of 8-bit pixels.
-    pub mean: [f32; 3],
-    /// Red, green, blue, in the units of 8-bit pixels.
-    pub std: [f32; 3],
-}
-
-/// What of the picture becomes the input.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ResizeSpec {
-    /// torchvision's `Resize(N)` and `CenterCrop`: the short side becomes N pixels, then the middle is cut out.
-    ShortSide(u32),
-    /// timm's `crop_pct`, in `(0, 1]`: as `short_side` with the input's side divided by it, rounded down. For square inputs.
-    CropPct(f64),
-    /// All of it, whatever its shape.
-    Squash,
-}
-
 /// Images with known logits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -211,21 +181,8 @@ impl Manifest {
         Preprocess {
             width: self.input.width,
             height: self.input.height,
-            resize: self.resize(),
+            resize: self.preprocess.resize(self.input),
             filter: self.preprocess.filter,
-        }
-    }
-
-    fn resize(&self) -> Resize {
-        match (self.preprocess.resize, self.preprocess.crop_fraction) {
-            (Some(ResizeSpec::ShortSide(pixels)), _) => Resize::ShortSide(pixels),
-            (Some(ResizeSpec::CropPct(share)), _) => {
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a side, checked")]
-                let pixels = (f64::from(self.input.width) / share).floor() as u32;
-                Resize::ShortSide(pixels)
-            }
-            (Some(ResizeSpec::Squash), _) | (None, None) => Resize::Squash,
-            (None, Some(fraction)) => Resize::CropFraction(fraction),
         }
     }
 
@@ -237,7 +194,7 @@ impl Manifest {
         for (field, side) in [("input.width", self.input.width), ("input.height", self.input.height)] {
             require((1..=MAX_SIDE).contains(&side), field, || format!("is {side}, not in 1 to {MAX_SIDE}"))?;
         }
-        self.check_preprocess()?;
+        self.preprocess.check(self.input)?;
         for (path, file) in &self.files {
             check_file(path, file)?;
         }
@@ -252,38 +209,6 @@ impl Manifest {
             Some(path) => Err(wrong("files", format!("holds {path:?}, which nothing uses"))),
             None => Ok(()),
         }
-    }
-
-    fn check_preprocess(&self) -> Result<(), ManifestError> {
-        let PreprocessSpec { crop_fraction, resize, filter: _, mean, std } = self.preprocess;
-        let InputSize { width, height } = self.input;
-        require(crop_fraction.is_some() != resize.is_some(), "preprocess", || {
-            "takes either `resize` or `crop_fraction`".to_owned()
-        })?;
-        let share = |field: &str, share: f64| {
-            require(share > 0.0 && share <= 1.0, field, || format!("is {share}, not above 0 and at most 1"))
-        };
-        share("preprocess.crop_fraction", crop_fraction.unwrap_or(1.0))?;
-        match resize {
-            Some(ResizeSpec::ShortSide(pixels)) => {
-                let fits = (width.max(height)..=MAX_SHORT_SIDE).contains(&pixels);
-                require(fits, "preprocess.resize.short_side", || {
-                    format!("is {pixels}, not the input's longer side to {MAX_SHORT_SIDE}")
-                })?;
-            }
-            Some(ResizeSpec::CropPct(percent)) => {
-                share("preprocess.resize.crop_pct", percent)?;
-                require(width == height, "preprocess.resize.crop_pct", || {
-                    "is for square inputs: give `short_side`".to_owned()
-                })?;
-                require(f64::from(width) / percent <= f64::from(MAX_SHORT_SIDE), "preprocess.resize.crop_pct", || {
-                    format!("is {percent}: a short side of over {MAX_SHORT_SIDE} pixels")
-                })?;
-            }
-            Some(ResizeSpec::Squash) | None => {}
-        }
-        require(mean.iter().all(|x| x.is_finite()), "preprocess.mean", || "is not finite".to_owned())?;
-        require(std.iter().all(|x| x.is_normal() && *x > 0.0), "preprocess.std", || "is not above 0".to_owned())
     }
 
     fn check_golden(&self) -> Result<(), ManifestError> {
