@@ -2,8 +2,8 @@
 //!
 //! The samples go through the worker's own image path and become the golden images; the network's logits for them, computed
 //! on this machine's processor in 32 bits, become the golden logits. With logits that the training code computed for the
-//! same pixels ([`Recipe::reference`]) both are compared, and the training code's become the golden ones. What comes out is
-//! opened like any other bundle before anybody gets it.
+//! same pixels ([`Recipe::reference`]) both are compared, and the training code's become the golden ones unless the weights
+//! are rounded. What comes out is opened like any other bundle before anybody gets it.
 //!
 //! `checkpoint (torch: bytes → pickle) + labels + samples → files`
 
@@ -116,7 +116,7 @@ impl Recipe {
     /// [`MakeError`] says which of its parts cannot be used.
     pub fn make(self) -> Result<Made, MakeError> {
         let weights = Bytes::from(convert(&self.checkpoint, &self.selection)?);
-        let Recipe { mut fields, samples, labels, reference, limits, checkpoint, .. } = self;
+        let Recipe { mut fields, samples, labels, reference, limits, checkpoint, selection } = self;
         drop(checkpoint);
         let labels = labels::read(&labels)?;
         let classes = labels.len();
@@ -149,8 +149,12 @@ impl Recipe {
         let mut reference_error = None;
         if let Some(file) = reference {
             let expected = reference::read(&file, samples.len(), classes)?;
-            reference_error = Some(reference::compare(&logits, &expected, &paths)?);
-            logits = expected;
+            let tolerance = if selection.half { reference::HALF_TOLERANCE } else { reference::TOLERANCE };
+            reference_error = Some(reference::compare(&logits, &expected, &paths, tolerance)?);
+            // With rounded weights the training code's are another network's.
+            if !selection.half {
+                logits = expected;
+            }
         }
         files.insert(GOLDEN_LOGITS.to_owned(), logits_file(&logits)?);
         let manifest = manifest(&fields, &files)?;

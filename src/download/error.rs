@@ -19,21 +19,22 @@ pub enum DownloadError {
     },
     /// The identity may not read the bucket, or somebody must pay for it.
     #[error(
-        "{object}: access denied; grant roles/storage.objectViewer, for a requester-pays bucket set --quota-project"
+        "{object}: access denied ({error}); grant roles/storage.objectViewer, for a requester-pays bucket set \
+         --quota-project"
     )]
     Denied {
         /// The object.
         object: String,
         /// What Cloud Storage said.
-        source: google_cloud_storage::Error,
+        error: google_cloud_storage::Error,
     },
     /// Cloud Storage failed, after several attempts.
-    #[error("{object} cannot be read")]
+    #[error("{object} cannot be read: {error}")]
     Failed {
         /// The object.
         object: String,
         /// What it said at last.
-        source: google_cloud_storage::Error,
+        error: google_cloud_storage::Error,
     },
     /// No byte came for too long, several times.
     #[error("{object}: no byte came for {patience:?} (--fetch-timeout), several times")]
@@ -69,8 +70,8 @@ impl DownloadError {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Stalled { .. } => true,
-            Self::Failed { source, .. } => {
-                source.http_status_code().is_none_or(|status| matches!(status, 408 | 429) || status >= 500)
+            Self::Failed { error, .. } => {
+                error.http_status_code().is_none_or(|status| matches!(status, 408 | 429) || status >= 500)
             }
             Self::Bundle(_)
             | Self::Missing { .. }
@@ -81,13 +82,13 @@ impl DownloadError {
         }
     }
 
-    pub(super) fn of_client(object: String, source: google_cloud_storage::Error) -> Self {
-        let requester_pays = || source.to_string().to_lowercase().contains("requester pays");
-        match source.http_status_code() {
+    pub(super) fn of_client(object: String, error: google_cloud_storage::Error) -> Self {
+        let requester_pays = || error.to_string().to_lowercase().contains("requester pays");
+        match error.http_status_code() {
             Some(404) => Self::Missing { object },
-            Some(401 | 403) => Self::Denied { object, source },
-            Some(400) if requester_pays() => Self::Denied { object, source },
-            _ => Self::Failed { object, source },
+            Some(401 | 403) => Self::Denied { object, error },
+            Some(400) if requester_pays() => Self::Denied { object, error },
+            _ => Self::Failed { object, error },
         }
     }
 }

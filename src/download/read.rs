@@ -182,7 +182,7 @@ impl Reader {
             .storage
             .read_object(&object.bucket, &object.name)
             .set_read_range(ReadRange::segment(range.start, range.end - range.start))
-            .with_retry_policy(RetryableErrors.with_time_limit(self.patience))
+            .with_retry_policy(RetryableErrors.with_time_limit(self.patience / 2))
             // Resuming is up to `part`, with pauses and an end.
             .with_read_resume_policy(NeverResume);
         if let Some(generation) = part.generation {

@@ -112,6 +112,11 @@ async fn reference_logits_become_the_golden_ones_unless_they_differ() {
     assert!(text(&output.stdout).contains("The reference logits differ by"), "{}", text(&output.stdout));
     assert!(std::fs::read(out.join("golden/logits.safetensors")).unwrap() == close);
 
+    let half = make(&out, &["--force", "--half", "--reference", reference.to_str().unwrap()]).await;
+    assert_eq!(half.status.code(), Some(0), "{}", text(&half.stderr));
+    let golden = std::fs::read(out.join("golden/logits.safetensors")).unwrap();
+    assert!(golden == logits, "rounded weights have logits of their own");
+
     let mut far = logits;
     far[last..].copy_from_slice(&(value + 1.0).to_le_bytes());
     std::fs::write(&reference, &far).unwrap();
