@@ -16,7 +16,8 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, ModelError, UnknownDevice, load};
-pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
+pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision};
+pub use networks::{Padding, Variant};
 pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;
