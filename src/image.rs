@@ -22,6 +22,7 @@ mod resize;
 mod sniff;
 mod structure;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::image::RgbImage;
@@ -35,7 +36,7 @@ pub use limits::Limits;
 pub use sniff::Format;
 
 /// An upright RGB image of the size the model takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Pixels {
     /// Height in pixels.
     pub height: usize,
@@ -43,6 +44,13 @@ pub struct Pixels {
     pub width: usize,
     /// `height × width × 3` bytes, row by row, red, green, blue.
     pub rgb: Vec<u8>,
+}
+
+/// Its size: the values would fill a log.
+impl fmt::Debug for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pixels").field("height", &self.height).field("width", &self.width).finish_non_exhaustive()
+    }
 }
 
 /// How the model's training code cut and scaled its images.

@@ -18,8 +18,8 @@ pub use bundle::{Bundle, BundleError};
 pub use device::{Device, ModelError, UnknownDevice, load};
 pub use manifest::{
     Activation, Architecture, EmbeddingSpec, FileSpec, Manifest, ManifestError, Precision, PreprocessSpec, ResizeSpec,
-    Variant,
 };
+pub use networks::{Padding, Variant};
 pub(crate) use weights::is_counter;
 pub use weights::{Weights, WeightsError};
 

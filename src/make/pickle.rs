@@ -3,12 +3,18 @@
 //! Nothing is ever called: a class or function that this file does not know becomes [`Node::Opaque`]. Values lie in one
 //! table and name each other by their place in it, so that neither depth nor circles can hurt; its size is bounded.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 
 use super::bytes::{Cut, Reader};
 
 /// Values of one pickle, at most.
 const MAX_NODES: usize = 4_000_000;
+
+/// Bytes of a class's module and name, at most; one with longer names is none that matters.
+const MAX_NAME_BYTES: usize = 512;
 
 /// A value's place in the table.
 pub(super) type Id = usize;
@@ -150,10 +156,7 @@ impl Machine {
                 bytes.line()?;
                 self.push(Node::Opaque)?;
             }
-            b'G' => {
-                bytes.take(8)?;
-                self.push(Node::Opaque)?;
-            }
+            b'G' => self.opaque(bytes, 8)?,
             b'S' => {
                 let line = bytes.line()?.trim_matches(['\'', '"']).to_owned();
                 self.push(Node::Text(line))?;
@@ -234,8 +237,9 @@ impl Machine {
                 let (Node::Text(module), Node::Text(name)) = (&self.nodes[module], &self.nodes[name]) else {
                     return Err(PickleError::Damaged("a name that is no text"));
                 };
-                let global = Node::Global(module.clone(), name.clone());
-                self.push(global)?;
+                // A long text named again and again would multiply the file.
+                let short = module.len() + name.len() <= MAX_NAME_BYTES;
+                self.push(if short { Node::Global(module.clone(), name.clone()) } else { Node::Opaque })?;
             }
             b'R' | 0x81 => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);
@@ -262,10 +266,7 @@ impl Machine {
             }
             // An object's attributes: no tensor of a state dict depends on them.
             b'b' => drop(self.pop()?),
-            b'p' => {
-                let at = bytes.line()?.parse().map_err(|_| PickleError::Damaged("a place that is no number"))?;
-                self.remember(at)?;
-            }
+            b'p' => self.remember(place(bytes)?)?,
             b'q' => {
                 let at = bytes.u8()?;
                 self.remember(at.into())?;
@@ -275,10 +276,7 @@ impl Machine {
                 self.remember(at.into())?;
             }
             0x94 => self.remember(self.memo.len() as u64)?,
-            b'g' => {
-                let at = bytes.line()?.parse().map_err(|_| PickleError::Damaged("a place that is no number"))?;
-                self.recall(at)?;
-            }
+            b'g' => self.recall(place(bytes)?)?,
             b'h' => {
                 let at = bytes.u8()?;
                 self.recall(at.into())?;
@@ -394,4 +392,9 @@ impl Machine {
 
 fn pairs(items: &[Id]) -> Vec<(Id, Id)> {
     items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value)).collect()
+}
+
+/// A place of the memo, as text.
+fn place(bytes: &mut Reader<'_>) -> Result<u64, PickleError> {
+    bytes.line()?.parse().map_err(|_| PickleError::Damaged("a place that is no number"))
 }

@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::layers::upload;
+use super::layers::{Kernels, upload};
 use super::manifest::EmbeddingSpec;
 use super::networks::{Network, Output};
 use super::weights::{Weights, WeightsError};
@@ -89,9 +89,9 @@ enum Batching {
 
 struct Engine<B: Backend> {
     network: Network<B>,
-    /// `[1, 3, 1, 1]`
+    /// `[1, 1, 1, 3]`
     mean: Tensor<B, 4>,
-    /// `[1, 3, 1, 1]`
+    /// `[1, 1, 1, 3]`
     std: Tensor<B, 4>,
     device: B::Device,
     name: String,
@@ -102,15 +102,15 @@ struct Engine<B: Backend> {
     batching: Batching,
 }
 
-impl<B: Backend> Engine<B> {
+impl<B: Kernels> Engine<B> {
     fn load(bundle: &Bundle, device: B::Device, name: String, batching: Batching) -> Result<Self, ModelError> {
         let manifest = bundle.manifest();
         let weights = Weights::parse(bundle.weights())?;
         let build = || -> Result<Self, ModelError> {
             Ok(Engine {
                 network: Network::load(manifest, weights, &device)?,
-                mean: upload(manifest.preprocess.mean.to_vec(), [1, 3, 1, 1], &device),
-                std: upload(manifest.preprocess.std.to_vec(), [1, 3, 1, 1], &device),
+                mean: upload(manifest.preprocess.mean.to_vec(), [1, 1, 1, 3], &device),
+                std: upload(manifest.preprocess.std.to_vec(), [1, 1, 1, 3], &device),
                 device: device.clone(),
                 name,
                 height: manifest.input.height as usize,
@@ -133,8 +133,7 @@ impl<B: Backend> Engine<B> {
     fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
         let pixels = TensorData::new(rgb, [images, self.height, self.width, 3]);
         let pixels = Tensor::<B, 4, Int>::from_data(pixels, (&self.device, DType::U8));
-        let x = pixels.float().permute([0, 3, 1, 2]);
-        let x = (x - self.mean.clone()) / self.std.clone();
+        let x = (pixels.float() - self.mean.clone()) / self.std.clone();
         let Output { logits, features } = self.network.forward(x);
         let mut answers: Vec<Answer> =
             rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();
@@ -151,7 +150,7 @@ impl<B: Backend> Engine<B> {
     }
 }
 
-impl<B: Backend> Classifier for Engine<B> {
+impl<B: Kernels> Classifier for Engine<B> {
     fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
         if let Some(odd) = images.iter().find(|image| !self.takes(image)) {
             return Err(DeviceError::Failed(format!("an image of {} × {} pixels was given", odd.width, odd.height)));

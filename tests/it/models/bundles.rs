@@ -108,7 +108,7 @@ fn every_wrong_field_is_named() {
         ("/preprocess/crop_fraction", json!(1.5), "`preprocess.crop_fraction` is 1.5"),
         ("/preprocess/std/1", json!(0.0), "`preprocess.std`"),
         ("/preprocess/filter", json!("nearest"), "unknown variant `nearest`"),
-        ("/architecture", json!("resnet-50"), "unknown variant `resnet-50`"),
+        ("/architecture", json!("resnet-51"), "unknown variant `resnet-51`"),
         ("/activation", json!("argmax"), "unknown variant `argmax`"),
         ("/golden/tolerance", json!(0.0), "`golden.tolerance` is 0"),
         ("/golden/images", json!([]), "`golden.images` holds 0 images"),
