@@ -23,7 +23,7 @@ use self::resnet::{BlockKind, ResNet};
 pub(super) use self::variant::VariantError;
 pub use self::variant::{Padding, Variant};
 use self::vit::Transformer;
-use super::layers::{Builder, Kernels};
+use super::layers::{Act, Builder, Kernels, Linear};
 use super::manifest::{Architecture, Manifest};
 use super::weights::{Weights, WeightsError};
 
@@ -129,6 +129,33 @@ impl<B: Kernels> Network<B> {
             Network::Transformer(network) => network.forward(x),
         }
     }
+}
+
+/// Takes the last layer. Training code often puts another one in the place of the library's, which moves its name: where
+/// there is no `usual` one, the only matrix under the same first word is it.
+///
+/// # Errors
+/// [`WeightsError`] names the tensor that does not fit.
+fn classifier<B: Kernels>(
+    builder: &mut Builder<'_, '_, B>,
+    usual: &str,
+    [features, classes]: [usize; 2],
+) -> Result<Linear<B>, WeightsError> {
+    let name = moved_classifier(builder.weights, usual).unwrap_or_else(|| usual.to_owned());
+    builder.linear(&name, [features, classes], Act::None)
+}
+
+/// The other name of the last layer, if it has one.
+fn moved_classifier(weights: &Weights<'_>, usual: &str) -> Option<String> {
+    let is_matrix = |name: &str| weights.shape(&format!("{name}.weight")).is_some_and(|shape| shape.len() == 2);
+    if weights.shape(&format!("{usual}.weight")).is_some() {
+        return None;
+    }
+    let first = usual.split('.').next()?;
+    let names = weights.names().into_iter().filter_map(|name| name.strip_suffix(".weight"));
+    let mut found = names.filter(|name| name.split('.').next() == Some(first) && is_matrix(name));
+    let name = found.next()?.to_owned();
+    found.next().is_none().then_some(name)
 }
 
 /// The naming scheme of the weights: the one whose prefix a name has. Without any it is the first, so that the error

@@ -137,6 +137,12 @@ impl<'a> Weights<'a> {
         self.tensors.tensor(name).ok().map(|tensor| tensor.shape().to_vec())
     }
 
+    /// Names of all tensors, in no order.
+    #[must_use]
+    pub fn names(&self) -> Vec<&str> {
+        self.tensors.names()
+    }
+
     /// Whether there is a tensor whose name begins with `prefix`.
     #[must_use]
     pub fn has_prefix(&self, prefix: &str) -> bool {

@@ -15,13 +15,17 @@ use sha2::{Digest, Sha256};
 use stoker::image::Pixels;
 use stoker::model::{Bundle, Classifier, Device, Weights, golden, load};
 
+mod heads;
+
 const WEIGHTS: &str = "model.safetensors";
 
 /// A small network, and the naming scheme of its tensors.
-const NETWORKS: [&str; 13] = [
+const NETWORKS: [&str; 15] = [
     "efficientnet-lite0-package",
     "efficientnet-lite1-timm",
     "efficientnet-lite2-timm-tensorflow",
+    "efficientnet-lite3-timm-tensorflow",
+    "efficientnet-lite4-package",
     "mobilenet-v2-timm",
     "mobilenet-v2-torchvision",
     "resnet-18-torchvision",

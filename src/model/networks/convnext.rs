@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::variant::{Variant, VariantError};
-use super::{Output, scheme};
+use super::{Output, classifier, scheme};
 use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, LayerNorm, Linear, Padding, global_average};
 use crate::model::weights::{WeightsError, check_finite};
 
@@ -90,9 +90,9 @@ impl<B: Kernels> ConvNext<B> {
             let blocks = (0..shape.depths[index]).map(|block| Block::take(builder, &scheme.block(index, block), width));
             stages.push(Stage { shrink, blocks: blocks.collect::<Result<_, _>>()? });
         }
-        let (norm, classifier) = scheme.head();
+        let (norm, last_layer) = scheme.head();
         let norm = builder.layer_norm(norm, last, LAYER_NORM_EPSILON)?;
-        let classifier = builder.linear(classifier, [last, classes], Act::None)?;
+        let classifier = classifier(builder, last_layer, [last, classes])?;
         Ok(ConvNext { stem, stem_norm, stages, norm, classifier })
     }
 

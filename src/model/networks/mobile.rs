@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::variant::{self, Variant, VariantError};
-use super::{Output, scheme};
+use super::{Output, classifier, scheme};
 use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, Linear, Padding, global_average};
 use crate::model::weights::WeightsError;
 
@@ -160,7 +160,7 @@ impl<B: Kernels> Mobile<B> {
         }
         let head = relu6(taker.filter(channels, shape.head, 1));
         let head = taker.conv(Part::Head(blocks.len()), head)?;
-        let classifier = taker.builder.linear(taker.scheme.classifier(), [shape.head, classes], Act::None)?;
+        let classifier = classifier(taker.builder, taker.scheme.classifier(), [shape.head, classes])?;
         Ok(Mobile { stem, blocks, head, classifier })
     }
 

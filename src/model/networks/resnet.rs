@@ -6,7 +6,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::Output;
+use super::{Output, classifier};
 use super::variant::{Variant, VariantError};
 use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, Linear, MaxPool, Padding, global_average};
 use crate::model::weights::WeightsError;
@@ -95,7 +95,7 @@ impl<B: Kernels> ResNet<B> {
                 channels = width * shape.block.expansion();
             }
         }
-        let classifier = builder.linear("fc", [channels, classes], Act::None)?;
+        let classifier = classifier(builder, "fc", [channels, classes])?;
         Ok(ResNet { stem, pool, blocks, classifier })
     }
 

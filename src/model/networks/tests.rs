@@ -22,7 +22,7 @@ fn networks() -> impl Iterator<Item = Small> {
     let directories = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
     let mut directories: Vec<_> = directories.filter(|path| path.is_dir()).collect();
     directories.sort();
-    assert!(directories.len() >= 13);
+    assert!(directories.len() >= 15);
     directories.into_iter().map(|directory| {
         let bundle = Bundle::open(&directory).unwrap();
         let weights = Weights::parse(bundle.weights()).unwrap();

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, s};
 
 use super::variant::{Variant, VariantError};
-use super::{Output, scheme};
+use super::{Output, classifier, scheme};
 use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, LayerNorm, Linear, Padding, attention};
 use crate::model::weights::WeightsError;
 
@@ -123,7 +123,7 @@ impl<B: Kernels> Transformer<B> {
             positions: builder.upload(positions.to_vec(), [1, count, width]),
             blocks: (0..depth).map(|index| Block::take(builder, scheme, index, shape)).collect::<Result<_, _>>()?,
             norm: builder.layer_norm(names.norm, width, LAYER_NORM_EPSILON)?,
-            classifier: builder.linear(names.classifier, [width, classes], Act::None)?,
+            classifier: classifier(builder, names.classifier, [width, classes])?,
         })
     }
 
