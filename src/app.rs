@@ -12,6 +12,7 @@ use crate::metrics::Metrics;
 use crate::model::golden::{self, GoldenError, GoldenReport};
 use crate::model::{self, Bundle, BundleError, Classifier, Device, ModelError};
 use crate::pipeline::{self, Ended, Fatal, Parts};
+use crate::reload::{Follower, Refusal};
 
 /// Why the worker could not start, or why it gave up.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,9 @@ pub enum LoadError {
         /// Why.
         source: DownloadError,
     },
+    /// The pointer object leads to no model.
+    #[error("no model to begin with (--model-refresh)")]
+    Pointer(#[from] Refusal),
     /// The device does not take the model.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -94,12 +98,20 @@ pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationTo
 
 async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
     let connector = Connector::new(config.services.clone()).await?;
-    let model = load(&config.model, &config.services, &config.pipeline.fetch).await?;
+    let (model, follower) = match &config.refresh {
+        Some(refresh) => {
+            let storage = connector.storage().await?;
+            let mut follower = Follower::new(storage, refresh, &config.model, &config.pipeline.fetch);
+            (load_pointed(&mut follower, config).await?, Some(follower))
+        }
+        None => (load(&config.model, &config.services, &config.pipeline.fetch).await?, None),
+    };
     Ok(Parts {
         subscriber: connector.subscriber().await?,
         publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
         storage: connector.storage().await?,
         model,
+        follower,
     })
 }
 
@@ -113,6 +125,13 @@ pub async fn load(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchC
     let device = config.device;
     let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, started));
     Ok(loading.await.map_err(LoadError::from)??)
+}
+
+/// The same with the model that the pointer object names.
+async fn load_pointed(follower: &mut Follower, config: &RunConfig) -> Result<Loaded, LoadError> {
+    let (started, device) = (Instant::now(), config.model.device);
+    let bundle = follower.first().await?;
+    tokio::task::spawn_blocking(move || load_bundle(bundle, device, started)).await?
 }
 
 /// Reads the bundle from where it is.

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 use stoker::app::AppError;
 use stoker::config::ConfigError;
+use stoker::pipeline::Fatal;
 use stoker::telemetry::LogFormat;
 
 mod bundle;
@@ -103,8 +104,24 @@ fn exit_of(error: &anyhow::Error) -> Exit {
     }
     match error.downcast_ref::<AppError>() {
         Some(AppError::Connect(_)) => Exit::Connect,
-        Some(AppError::Load(_)) => Exit::Model,
+        // Wrong numbers are the same matter at the start and later.
+        Some(AppError::Load(_) | AppError::Fatal(Fatal::Canary(_))) => Exit::Model,
         Some(AppError::Fatal(_)) => Exit::Fatal,
         Some(_) | None => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoker::model::golden::GoldenError;
+
+    #[test]
+    fn wrong_numbers_have_one_exit_code_at_the_start_and_later() {
+        let wrong = || GoldenError::Shape { expected: 1000, found: 0 };
+        for error in [AppError::Load(wrong().into()), AppError::Fatal(wrong().into())] {
+            assert_eq!(exit_of(&error.into()), Exit::Model);
+        }
+        assert_eq!(exit_of(&AppError::Fatal(Fatal::EngineDied).into()), Exit::Fatal);
     }
 }

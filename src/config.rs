@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::download::ModelSource;
-use crate::event::Filters;
+use crate::event::{Filters, ObjectId};
 use crate::image::Limits;
 use crate::model::Device;
 
@@ -34,6 +34,10 @@ pub struct RunConfig {
     pub filters: Filters,
     /// The model and its device.
     pub model: ModelConfig,
+    /// Pause between two runs of the golden images; `None` runs them at the start and after device errors alone.
+    pub canary_interval: Option<Duration>,
+    /// The pointer object that names the model, where one is followed.
+    pub refresh: Option<RefreshConfig>,
     /// Sizes and deadlines of the hops.
     pub pipeline: PipelineConfig,
     /// What an image may cost.
@@ -66,6 +70,15 @@ pub struct ModelConfig {
     pub top_k: usize,
     /// Labels below this score are left out.
     pub min_score: f32,
+}
+
+/// How a pointer object is followed.
+#[derive(Clone, Debug)]
+pub struct RefreshConfig {
+    /// The object, of no particular generation.
+    pub pointer: ObjectId,
+    /// Pause between two looks at it.
+    pub interval: Duration,
 }
 
 /// Sizes and deadlines of the hops. Each number bounds memory or time.

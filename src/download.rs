@@ -47,18 +47,23 @@ impl Downloader {
         Self { storage, cache, quota_project: config.quota_project.clone(), patience: config.timeout }
     }
 
+    /// Reads `model.json` alone: what the bundle at a place will be, and the digest that names it.
+    ///
+    /// # Errors
+    /// [`DownloadError`]: it cannot be read, or is not as it must be.
+    pub async fn manifest(&self, location: &Location) -> Result<(Manifest, String), DownloadError> {
+        let bytes = self.reader().small(&Object::of(location, Manifest::NAME), Manifest::MAX_BYTES).await?;
+        let manifest = Manifest::parse(&bytes).map_err(BundleError::from)?;
+        Ok((manifest, Bundle::digest_of(&bytes)))
+    }
+
     /// Reads the bundle at a place, verified.
     ///
     /// # Errors
     /// [`DownloadError`]: what cannot be read, or [`DownloadError::Bundle`] for what is not as it must be.
     pub async fn download(&self, location: &Location) -> Result<Bundle, DownloadError> {
         let started = Instant::now();
-        let reader = Reader {
-            storage: self.storage.clone(),
-            quota_project: self.quota_project.clone(),
-            patience: self.patience,
-            turns: Arc::new(Semaphore::new(PARTS)),
-        };
+        let reader = self.reader();
         let manifest_bytes = reader.small(&Object::of(location, Manifest::NAME), Manifest::MAX_BYTES).await?;
         let manifest = Manifest::parse(&manifest_bytes).map_err(BundleError::from)?;
         let progress = Arc::new(Progress::new(location, manifest.files.values().map(|file| file.size).sum()));
@@ -77,6 +82,15 @@ impl Downloader {
         let bundle = spawn_blocking(move || Bundle::from_verified(&manifest_bytes, manifest, files)).await??;
         progress.finished(bundle.digest(), started.elapsed());
         Ok(bundle)
+    }
+
+    fn reader(&self) -> Reader {
+        Reader {
+            storage: self.storage.clone(),
+            quota_project: self.quota_project.clone(),
+            patience: self.patience,
+            turns: Arc::new(Semaphore::new(PARTS)),
+        }
     }
 }
 

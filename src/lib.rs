@@ -23,6 +23,7 @@
 //! | [`event`] | upload events in, results out; pure |
 //! | [`image`] | object bytes in, the model's input pixels out; pure |
 //! | [`model`] | bundles, networks and devices behind one trait, [`model::Classifier`] |
+//! | [`reload`] | the pointer object that names the model, followed |
 //! | [`download`] | bundles from Cloud Storage, through a cache on disk |
 //! | [`make`] | a bundle from a checkpoint, class names and sample images |
 //! | [`metrics`] | what the worker counts |
@@ -38,6 +39,7 @@ pub mod make;
 pub mod metrics;
 pub mod model;
 pub mod pipeline;
+pub mod reload;
 pub mod telemetry;
 
 #[cfg(feature = "local")]

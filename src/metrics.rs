@@ -1,18 +1,22 @@
 //! What the worker counts. Every label set is closed, so the counts are bounded.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
 
 use crate::event::LabelResult;
 use crate::event::SkipReason;
+use crate::model::golden::GoldenReport;
 use crate::pipeline::{CloseReason, RetryReason, Settled};
+use crate::reload::Reason;
 
 /// Counters since the start, shared by the hops.
 #[derive(Debug, Default)]
-pub struct Metrics(Mutex<Counts>);
+pub struct Metrics(watch::Sender<Counts>);
 
 /// The counters at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Results with labels, confirmed.
     pub labeled: u64,
@@ -32,46 +36,83 @@ pub struct Counts {
     pub batches: BTreeMap<&'static str, u64>,
     /// Batches by their size in images.
     pub batch_sizes: BTreeMap<usize, u64>,
+    /// Golden images run, with what they showed at last.
+    pub canary: Canary,
+    /// Models that replaced another one.
+    pub reloads: u64,
+    /// Models that were refused, by reason; once for each version of the pointer object.
+    pub reloads_refused: BTreeMap<&'static str, u64>,
+}
+
+/// The golden images' runs that passed. One that does not ends the worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Canary {
+    /// Runs, with the one at the start.
+    pub runs: u64,
+    /// Largest error of a logit in the last run, relative to its image's largest logit.
+    pub max_error: f32,
+    /// When the last run ended: what has passed since is the age of the proof.
+    pub at: Option<Instant>,
 }
 
 impl Metrics {
     /// The counters now.
     pub fn snapshot(&self) -> Counts {
-        self.counts().clone()
+        self.0.borrow().clone()
+    }
+
+    /// Waits until the counters are as `wanted`, and gives them.
+    pub async fn wait_until(&self, wanted: impl Fn(&Counts) -> bool) -> Counts {
+        let mut counts = self.0.subscribe();
+        let reached = counts.wait_for(wanted).await.map(|counts| counts.clone());
+        reached.unwrap_or_else(|_| self.snapshot())
     }
 
     pub(crate) fn finished(&self, result: &LabelResult, settled: Settled) {
-        let mut counts = self.counts();
-        match &result.error {
-            Some(error) => *counts.failed.entry(error.code.as_str()).or_default() += 1,
-            None => counts.labeled += 1,
-        }
-        counts.settle(settled);
+        self.0.send_modify(|counts| {
+            match &result.error {
+                Some(error) => *counts.failed.entry(error.code.as_str()).or_default() += 1,
+                None => counts.labeled += 1,
+            }
+            counts.settle(settled);
+        });
     }
 
     pub(crate) fn skipped(&self, reason: SkipReason, settled: Settled) {
-        let mut counts = self.counts();
-        *counts.skipped.entry(reason.as_str()).or_default() += 1;
-        counts.settle(settled);
+        self.0.send_modify(|counts| {
+            *counts.skipped.entry(reason.as_str()).or_default() += 1;
+            counts.settle(settled);
+        });
     }
 
     pub(crate) fn retried(&self, reason: RetryReason) {
-        *self.counts().retried.entry(reason.as_str()).or_default() += 1;
+        self.0.send_modify(|counts| *counts.retried.entry(reason.as_str()).or_default() += 1);
     }
 
     pub(crate) fn joined(&self) {
-        self.counts().joined += 1;
+        self.0.send_modify(|counts| counts.joined += 1);
     }
 
     pub(crate) fn batch(&self, size: usize, reason: CloseReason) {
-        let mut counts = self.counts();
-        *counts.batches.entry(reason.as_str()).or_default() += 1;
-        *counts.batch_sizes.entry(size).or_default() += 1;
+        self.0.send_modify(|counts| {
+            *counts.batches.entry(reason.as_str()).or_default() += 1;
+            *counts.batch_sizes.entry(size).or_default() += 1;
+        });
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Counters hold no invariant that a panic elsewhere could break.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn canary(&self, report: GoldenReport) {
+        self.0.send_modify(|counts| {
+            let runs = counts.canary.runs + 1;
+            counts.canary = Canary { runs, max_error: report.max_error, at: Some(Instant::now()) };
+        });
+    }
+
+    pub(crate) fn reloaded(&self) {
+        self.0.send_modify(|counts| counts.reloads += 1);
+    }
+
+    pub(crate) fn reload_refused(&self, reason: Reason) {
+        self.0.send_modify(|counts| *counts.reloads_refused.entry(reason.as_str()).or_default() += 1);
     }
 }
 

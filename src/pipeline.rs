@@ -22,28 +22,36 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::Loaded;
 use crate::config::RunConfig;
-use crate::event::ModelInfo;
 use crate::metrics::Metrics;
+use crate::reload::Follower;
 use decode::Decoder;
+use engine::FIRST_MODEL;
+use generation::{Current, Generation};
 use infer::Labeler;
 use intake::Intake;
 use publish::Writer;
+use swap::Swap;
 
 mod batch;
+mod canary;
 mod decode;
 mod each;
+mod engine;
 mod error;
 mod fetch;
+mod generation;
 mod infer;
 mod inflight;
 mod intake;
 mod job;
 mod publish;
+mod rungs;
+mod swap;
 
 pub use batch::CloseReason;
+pub use engine::Engine;
 pub use error::{Fatal, RetryReason};
 pub use fetch::{FetchError, Fetcher};
-pub use infer::Engine;
 pub(crate) use job::Settled;
 
 /// How long the client may take to send the last acks and nacks once every receipt is settled. It flushes every 100 ms.
@@ -62,6 +70,8 @@ pub struct Parts {
     pub storage: Storage,
     /// The loaded model, golden check passed.
     pub model: Loaded,
+    /// The pointer object that names the next model, where one is followed.
+    pub follower: Option<Follower>,
 }
 
 /// How a run ended.
@@ -90,18 +100,15 @@ pub async fn run(
     let (batches_in, batches) = mpsc::channel(1);
     let (outcomes_in, outcomes) = mpsc::channel(sizes.max_outstanding);
 
-    let Parts { subscriber, publisher, storage, model: Loaded { bundle, classifier, .. } } = parts;
-    let model = ModelInfo {
-        name: bundle.manifest().name.clone(),
-        digest: bundle.digest().to_owned(),
-        device: classifier.device().to_owned(),
-    };
-    let decoder = Decoder::new(sizes.decode_threads, config.limits, bundle.manifest().preprocess())?;
-    let labeler = Labeler { bundle, top_k: config.model.top_k, min_score: config.model.min_score };
-    let engine = Arc::new(Engine::start(classifier)?);
+    let Parts { subscriber, publisher, storage, model, follower } = parts;
+    let first = Generation::new(FIRST_MODEL, model.bundle.clone(), model.classifier.device());
+    let (replace, current) = Current::new(first);
+    let decoder = Decoder::new(sizes.decode_threads, config.limits, current.clone())?;
+    let labeler = Labeler { top_k: config.model.top_k, min_score: config.model.min_score };
+    let engine = Arc::new(Engine::start(model, metrics.clone())?);
     let slots = Arc::new(Semaphore::new(infer::SLOTS));
     let fetcher = Fetcher::new(storage, &sizes.fetch);
-    let writer = Writer::new(publisher, config, model, metrics.clone());
+    let writer = Writer::new(publisher, config, current, metrics.clone());
     let pulling = stop.child_token();
 
     let mut pull = JoinSet::new();
@@ -114,16 +121,25 @@ pub async fn run(
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
     hops.spawn(decode::run(bodies, decoder, images_in, outcomes_in.clone()));
     hops.spawn(batch::run(images, sizes.max_batch, slots, metrics.clone(), batches_in));
-    hops.spawn(infer::run(batches, engine, labeler, outcomes_in));
+    hops.spawn(infer::run(batches, engine.clone(), labeler, outcomes_in));
     hops.spawn(publish::run(outcomes, writer));
 
-    let ended = supervise(&mut hops, &mut pull, &stop, sizes.grace).await;
+    // Beside the data path: what keeps the model right and new until the stop.
+    let mut keepers = JoinSet::new();
+    keepers.spawn(canary::run(config.canary_interval, engine.clone(), pulling.clone()));
+    if let Some(follower) = follower {
+        let swap = Swap { engine, replace, metrics };
+        keepers.spawn(swap::run(follower, swap, pulling.clone()));
+    }
+
+    let ended = supervise(&mut hops, &mut pull, &mut keepers, &stop, sizes.grace).await;
     pulling.cancel();
     if ended.is_err() {
         // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.
         drop(timeout(CLOSE, pull.join_next()).await);
         sleep(CLOSE).await;
     }
+    keepers.shutdown().await;
     hops.shutdown().await;
     // Every receipt is settled or dropped now; the client still has to tell Pub/Sub.
     flushes.close();
@@ -138,6 +154,7 @@ pub async fn run(
 async fn supervise(
     hops: &mut JoinSet<Result<(), Fatal>>,
     pull: &mut JoinSet<Result<(), Fatal>>,
+    keepers: &mut JoinSet<Result<(), Fatal>>,
     stop: &CancellationToken,
     grace: Duration,
 ) -> Result<Ended, Fatal> {
@@ -158,6 +175,7 @@ async fn supervise(
                 }
             },
             Some(ended) = pull.join_next() => Fatal::flatten(ended)?,
+            Some(ended) = keepers.join_next() => Fatal::flatten(ended)?,
             () = &mut deadline => return Ok(Ended::Returned),
         }
     }

@@ -13,10 +13,11 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use stoker::app::{self, Loaded};
+use stoker::app;
 use stoker::config::{LabelArgs, LabelConfig};
 use stoker::event::{Failure, ImageInfo, Label as Named};
 use stoker::image::{Limits, Pixels, Preprocess, prepare};
+use stoker::metrics::Metrics;
 use stoker::model::{Answer, labels};
 use stoker::pipeline::Engine;
 
@@ -78,14 +79,15 @@ impl Label {
         let Listing { found: sources, left_out } = Listing::of(&self.sources)?;
         left_out.iter().for_each(|problem| warn(problem));
         let mut failed = left_out.len();
-        let Loaded { bundle, classifier, .. } = app::load(&config.model, &config.services, &config.fetch).await?;
+        let model = app::load(&config.model, &config.services, &config.fetch).await?;
+        let bundle = model.bundle.clone();
         let decoder = Decoder {
             reader: Arc::new(Reader::new(&sources, config).await?),
             limits: config.limits,
             preprocess: bundle.manifest().preprocess(),
             turns: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
         };
-        let engine = Engine::start(classifier)?;
+        let engine = Engine::start(model, Arc::new(Metrics::default()))?;
         let bar = if self.json { ProgressBar::hidden() } else { progress(sources.len()) };
 
         let mut results = Results::new(false);

@@ -25,6 +25,21 @@ pub struct RunArgs {
     pub(super) filters: FilterArgs,
     #[command(flatten)]
     pub(super) model: ModelArgs,
+    /// Pause between runs of the golden images (wrong numbers end the worker); 0: at start and after device errors alone
+    #[arg(long, env = "STOKER_CANARY_INTERVAL", default_value = "10m", value_name = "TIME", help_heading = "Model")]
+    pub(super) canary_interval: String,
+    /// Follow an object that names the model, gs://BUCKET/NAME, in place of --model: see docs/reload.md
+    #[arg(long, env = "STOKER_MODEL_REFRESH", value_name = "gs://…", help_heading = "Model")]
+    pub(super) model_refresh: Option<String>,
+    /// Pause between two looks at that object, 100ms or more
+    #[arg(
+        long,
+        env = "STOKER_MODEL_REFRESH_INTERVAL",
+        default_value = "60s",
+        value_name = "TIME",
+        help_heading = "Model"
+    )]
+    pub(super) model_refresh_interval: String,
     #[command(flatten)]
     pub(super) fetch: FetchArgs,
     #[command(flatten)]
@@ -241,7 +256,7 @@ impl RunArgs {
         Ok(Bare::try_parse_from(std::iter::once("stoker").chain(words))?.run)
     }
 
-    /// The same with model, reads and images from `label`, and with filters that pass every upload.
+    /// The same with model, reads and images from `label`, with filters that pass every upload, and with no pointer.
     #[must_use]
     pub fn with_label(self, label: &LabelArgs) -> Self {
         let LabelArgs { model, fetch, image, .. } = label.clone();
@@ -252,6 +267,6 @@ impl RunArgs {
             name_suffixes: none(),
             content_types: none(),
         };
-        Self { filters, model, fetch, image, ..self }
+        Self { filters, model, model_refresh: None, fetch, image, ..self }
     }
 }

@@ -10,10 +10,12 @@ use humantime::format_duration;
 
 use super::args::{BundleArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 use super::problems::Problems;
-use super::{ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RunConfig, ServiceConfig};
+use super::{
+    ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RefreshConfig, RunConfig, ServiceConfig,
+};
 use super::{cache, proxy};
 use crate::download::ModelSource;
-use crate::event::{EventType, Filters};
+use crate::event::{EventType, Filters, ObjectId};
 use crate::image::Limits;
 use crate::model::Device;
 
@@ -30,6 +32,8 @@ impl RunArgs {
             results_topic: self.resource(&mut problems, "--results-topic", &self.results_topic, "topics"),
             filters: self.filters.read(&mut problems),
             model: self.model.read(&mut problems),
+            canary_interval: problems.duration_or_never("--canary-interval", &self.canary_interval),
+            refresh: self.refresh(&mut problems),
             pipeline: self.pipeline(&mut problems),
             limits: self.image.read(&mut problems),
             instance: first_set([&self.instance, &self.hostname]).map_or_else(random_name, str::to_owned),
@@ -61,6 +65,25 @@ impl RunArgs {
                 example
             }
         }
+    }
+
+    fn refresh(&self, problems: &mut Problems) -> Option<RefreshConfig> {
+        let shortest = Duration::from_millis(100);
+        let interval = problems.duration("--model-refresh-interval", &self.model_refresh_interval);
+        problems.relate(&["--model-refresh-interval"], interval >= shortest, || {
+            format!("--model-refresh-interval takes 100ms or more, not {}", format_duration(interval))
+        });
+        let text = first_set([&self.model_refresh])?;
+        let parts = text.strip_prefix("gs://").and_then(|rest| rest.split_once('/'));
+        problems.ensure(self.model.is_default(), || {
+            "--model and --model-refresh both say which model runs: leave one out".to_owned()
+        });
+        let Some((bucket, name)) = parts.filter(|(bucket, name)| !bucket.is_empty() && !name.is_empty()) else {
+            problems.add(format!("--model-refresh takes gs://BUCKET/NAME, not {text:?}"));
+            return None;
+        };
+        let pointer = ObjectId { bucket: bucket.to_owned(), name: name.to_owned(), generation: None };
+        Some(RefreshConfig { pointer, interval })
     }
 
     fn pipeline(&self, problems: &mut Problems) -> PipelineConfig {
@@ -197,6 +220,11 @@ fn endpoint(
 }
 
 impl ModelArgs {
+    /// Whether nobody chose a model.
+    fn is_default(&self) -> bool {
+        self.model.trim() == "builtin"
+    }
+
     fn max_batch(&self, problems: &mut Problems) -> usize {
         problems.number("--max-batch", &self.max_batch, 1..=1024)
     }

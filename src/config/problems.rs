@@ -97,6 +97,14 @@ impl Problems {
         }
     }
 
+    /// The same, with zero for never.
+    pub(super) fn duration_or_never(&mut self, flag: &'static str, text: &str) -> Option<Duration> {
+        match text.trim() {
+            "0" => None,
+            text => Some(self.duration(flag, text)),
+        }
+    }
+
     /// The parts of a comma-separated list, trimmed, empty ones left out.
     pub(super) fn list(text: &str) -> Vec<String> {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()

@@ -107,7 +107,13 @@ impl Bundle {
         let weights = take(WEIGHTS)?;
         // Not only what a network takes: what is cut short or holds no tensor at all fails here.
         Weights::parse(&weights).map_err(BundleError::Weights)?;
-        Ok(Bundle { digest: format!("sha256:{}", hex(manifest_bytes)), manifest, labels, weights, golden })
+        Ok(Bundle { digest: Self::digest_of(manifest_bytes), manifest, labels, weights, golden })
+    }
+
+    /// The digest that names a bundle, of the bytes of its `model.json`.
+    #[must_use]
+    pub fn digest_of(manifest_bytes: &[u8]) -> String {
+        format!("sha256:{}", hex(manifest_bytes))
     }
 
     /// What `model.json` says.

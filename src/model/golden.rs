@@ -2,6 +2,7 @@
 //!
 //! A tuned or fused kernel may give wrong numbers (burn#5352, cubecl#1611), and wrong numbers are worse than none.
 
+use super::bundle::Golden;
 use super::{Bundle, Classifier, DeviceError};
 use crate::image::Pixels;
 
@@ -49,19 +50,44 @@ pub enum GoldenError {
 /// # Errors
 /// [`GoldenError`]: the device must not be used.
 pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenReport, GoldenError> {
+    check_batches(classifier, bundle, &[])
+}
+
+/// The same, and in batches of these sizes, in images, as well: a kernel is chosen for a batch's shape, and one may be
+/// wrong where the others are right.
+///
+/// # Errors
+/// [`GoldenError`]: the device must not be used.
+pub fn check_batches(
+    classifier: &mut dyn Classifier,
+    bundle: &Bundle,
+    sizes: &[usize],
+) -> Result<GoldenReport, GoldenError> {
     let golden = bundle.golden();
-    let together: Vec<&Pixels> = golden.iter().map(|golden| &golden.pixels).collect();
-    let mut answers = classifier.classify(&together)?;
+    let together: Vec<&Golden> = golden.iter().collect();
+    let mut max_error = run(classifier, bundle, &together)?;
     for image in &together {
-        answers.extend(classifier.classify(&[image])?);
+        max_error = max_error.max(run(classifier, bundle, &[image])?);
     }
-    let expected = golden.len() * 2 * bundle.manifest().classes;
-    let found = answers.iter().map(|answer| answer.logits.len()).sum();
-    if answers.len() != golden.len() * 2 || found != expected {
-        return Err(GoldenError::Shape { expected, found });
+    for &size in sizes {
+        // Not in the places that they have when they run together.
+        let batch: Vec<&Golden> = golden.iter().cycle().skip(1).take(size).collect();
+        max_error = max_error.max(run(classifier, bundle, &batch)?);
+    }
+    Ok(GoldenReport { images: golden.len(), max_error })
+}
+
+/// Runs one batch and gives the largest error of a logit, relative to its image's largest one.
+fn run(classifier: &mut dyn Classifier, bundle: &Bundle, batch: &[&Golden]) -> Result<f32, GoldenError> {
+    let images: Vec<&Pixels> = batch.iter().map(|golden| &golden.pixels).collect();
+    let answers = classifier.classify(&images)?;
+    let classes = bundle.manifest().classes;
+    if answers.len() != batch.len() || answers.iter().any(|answer| answer.logits.len() != classes) {
+        let found = answers.iter().map(|answer| answer.logits.len()).sum();
+        return Err(GoldenError::Shape { expected: batch.len() * classes, found });
     }
     let mut max_error = 0.0f32;
-    for (golden, answer) in golden.iter().cycle().zip(&answers) {
+    for (golden, answer) in batch.iter().zip(&answers) {
         let largest = golden.logits.iter().fold(f32::MIN_POSITIVE, |largest, logit| largest.max(logit.abs()));
         let allowed = bundle.manifest().golden.tolerance * largest;
         for (index, (&expected, &found)) in golden.logits.iter().zip(&answer.logits).enumerate() {
@@ -72,5 +98,5 @@ pub fn check(classifier: &mut dyn Classifier, bundle: &Bundle) -> Result<GoldenR
             max_error = max_error.max(error / largest);
         }
     }
-    Ok(GoldenReport { images: golden.len(), max_error })
+    Ok(max_error)
 }

@@ -10,29 +10,32 @@ use tokio::sync::oneshot;
 use super::each::each;
 use super::error::Fatal;
 use super::fetch::Body;
+use super::generation::{Current, InUse};
 use super::job::{Job, Outcome};
-use crate::image::{self, Limits, Prepared, Preprocess};
+use crate::image::{self, Limits, Prepared};
 
 /// A decoded image waiting for its batch.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) prepared: Prepared,
+    /// The model that it was prepared for, and no other.
+    pub(super) model: InUse,
     pub(super) since: Instant,
 }
 
-/// The decoder threads and what they decode to. Clones share the threads.
+/// The decoder threads and the model that they decode for. Clones share the threads.
 #[derive(Clone)]
 pub(super) struct Decoder {
     threads: Arc<ThreadPool>,
     limits: Limits,
-    preprocess: Preprocess,
+    current: Current,
 }
 
 impl Decoder {
-    pub(super) fn new(threads: usize, limits: Limits, preprocess: Preprocess) -> Result<Self, Fatal> {
+    pub(super) fn new(threads: usize, limits: Limits, current: Current) -> Result<Self, Fatal> {
         let threads =
             ThreadPoolBuilder::new().num_threads(threads).thread_name(|index| format!("decode-{index}")).build()?;
-        Ok(Self { threads: Arc::new(threads), limits, preprocess })
+        Ok(Self { threads: Arc::new(threads), limits, current })
     }
 }
 
@@ -49,7 +52,10 @@ pub(super) async fn run(
             let started = Instant::now();
             let (body, mut job) = job.split();
             let (reply, prepared) = oneshot::channel();
-            let Decoder { threads, limits, preprocess } = decoder;
+            let Decoder { threads, limits, current } = decoder;
+            let model = current.take();
+            job.facts.model = Some(model.model.clone());
+            let preprocess = model.model.bundle.manifest().preprocess();
             threads.spawn(move || {
                 let prepared = image::prepare(&body.bytes, &limits, &preprocess);
                 // Nobody waits any more when the grace has run out.
@@ -59,7 +65,10 @@ pub(super) async fn run(
             let prepared = prepared.await.map_err(|_| Fatal::DecoderDied)?;
             job.facts.spent.decode = Some(started.elapsed());
             match prepared {
-                Ok(prepared) => drop(images.send(job.with(Waiting { prepared, since: Instant::now() })).await),
+                Ok(prepared) => {
+                    let waiting = Waiting { prepared, model, since: Instant::now() };
+                    drop(images.send(job.with(waiting)).await);
+                }
                 Err(error) => drop(outcomes.send(job.reject(error.code(), error.to_string())).await),
             }
             Ok(())

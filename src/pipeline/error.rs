@@ -5,6 +5,7 @@ use google_cloud_pubsub::error::PublishError;
 use tokio::task::JoinError;
 
 use crate::model::DeviceError;
+use crate::model::golden::GoldenError;
 use crate::model::labels::NotFinite;
 
 /// Further work would be wrong or pointless: everything held is returned and the process exits non-zero.
@@ -32,6 +33,11 @@ pub enum Fatal {
     /// The device failed; its numbers cannot be trusted.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The golden images do not come out right any more, or cannot be run.
+    #[error(
+        "the model's golden images do not come out right any more on this device: nothing it computes is published"
+    )]
+    Canary(#[from] GoldenError),
     /// The model answered with something that is no set of scores.
     #[error("the model gave no usable scores")]
     Logits(#[from] NotFinite),

@@ -173,6 +173,7 @@ impl Intake {
                 published_at: message.publish_time.map(String::from),
                 attempt: handler.delivery_attempt().and_then(|attempt| attempt.try_into().ok()),
             },
+            model: None,
             arrived: Instant::now(),
             spent: Spent::default(),
         });

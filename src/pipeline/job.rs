@@ -4,12 +4,14 @@
 //! `Prepared` → [`Outcome`]. The [`Receipt`] is the only code that settles a message: `done` acknowledges,
 //! dropping it returns the message to Pub/Sub.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use google_cloud_pubsub::subscriber::handler::Handler;
 use tokio::task::JoinSet;
 
 use super::error::RetryReason;
+use super::generation::Generation;
 use super::inflight::InFlight;
 use crate::event::{EventInfo, EventKind, FailureCode, ObjectId, SkipReason};
 use crate::image::ImageInfo;
@@ -34,6 +36,8 @@ pub(super) struct Facts {
     /// Declared content type, from the event and then from the read.
     pub(super) content_type: Option<String>,
     pub(super) event: EventFacts,
+    /// The model that the image was prepared for; `None` before that.
+    pub(super) model: Option<Arc<Generation>>,
     pub(super) arrived: Instant,
     pub(super) spent: Spent,
 }

@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use super::each::each;
 use super::error::{Fatal, RetryReason};
+use super::generation::Current;
 use super::job::{Facts, Job, Outcome, Spent};
 use crate::config::RunConfig;
-use crate::event::{Failure, LabelResult, ModelInfo, ObjectInfo, Status, Timing, WorkerInfo, result_id, unreadable_id};
+use crate::event::{Failure, LabelResult, ObjectInfo, Status, Timing, WorkerInfo, result_id, unreadable_id};
 use crate::metrics::Metrics;
 
 /// Writes results to the topic. Clones share the client.
@@ -31,7 +32,8 @@ struct Shared {
     topic: String,
     deadline: Duration,
     concurrency: usize,
-    model: ModelInfo,
+    /// What a result names that failed before a model had to do with it.
+    current: Current,
     worker: WorkerInfo,
     metrics: Arc<Metrics>,
 }
@@ -46,14 +48,14 @@ enum Unconfirmed {
 }
 
 impl Writer {
-    pub(super) fn new(publisher: Publisher, config: &RunConfig, model: ModelInfo, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(publisher: Publisher, config: &RunConfig, current: Current, metrics: Arc<Metrics>) -> Self {
         let worker = WorkerInfo { version: env!("CARGO_PKG_VERSION").to_owned(), instance: config.instance.clone() };
         let shared = Shared {
             publisher,
             topic: config.results_topic.clone(),
             deadline: config.pipeline.publish_timeout,
             concurrency: config.pipeline.max_outstanding,
-            model,
+            current,
             worker,
             metrics,
         };
@@ -95,7 +97,8 @@ impl Writer {
     }
 
     fn result(&self, facts: &Facts, outcome: Outcome) -> LabelResult {
-        let Shared { model, worker, .. } = &*self.shared;
+        let Shared { current, worker, .. } = &*self.shared;
+        let model = facts.model.clone().unwrap_or_else(|| current.get()).info.clone();
         let id = match &facts.object {
             Some(object) => result_id(object, &model.digest),
             None => unreadable_id(&facts.event.message_id),
@@ -113,7 +116,7 @@ impl Writer {
             image: None,
             labels: Vec::new(),
             embedding: None,
-            model: model.clone(),
+            model,
             event: facts.event.info(),
             timing_ms: timing(&facts.spent, facts.arrived),
             worker: worker.clone(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy's own exception leaves out helper functions")]
 
 mod bundle;
+mod canary;
 mod cli;
 mod emulators;
 mod events;
@@ -15,6 +16,7 @@ mod models;
 mod networks;
 mod pipeline;
 mod raw;
+mod reload;
 mod scenarios;
 mod settings;
 mod world;

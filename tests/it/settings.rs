@@ -61,6 +61,10 @@ fn every_bad_value_names_its_flag() {
         ("--min-score", "1.5"),
         ("--min-score", "NaN"),
         ("--max-batch", "0"),
+        ("--canary-interval", "often"),
+        ("--model-refresh", "models/current.json"),
+        ("--model-refresh", "gs://models"),
+        ("--model-refresh-interval", "10ms"),
         ("--max-outstanding", "0"),
         ("--lease-extension", "1s"),
         ("--max-lease", "0s"),
@@ -91,6 +95,7 @@ fn settings_that_contradict_each_other_are_refused_with_both_numbers() {
         ([("--max-batch", "64"), ("--max-outstanding", "32")], ["64", "32"]),
         ([("--max-object-bytes", "64MiB"), ("--fetch-budget", "32MiB")], ["64", "32"]),
         ([("--fetch-timeout", "9m"), ("--max-lease", "9m")], ["9m", "9m"]),
+        ([("--model", "gs://m/v3"), ("--model-refresh", "gs://m/now.json")], ["--model ", "--model-refresh "]),
         ([("--grace", "20m"), ("--max-lease", "10m")], ["20m", "10m"]),
     ] {
         let found = problems(&flags);

@@ -12,12 +12,13 @@ use google_cloud_auth::credentials::{Credentials, anonymous};
 use google_cloud_pubsub::client::{Publisher, Subscriber, SubscriptionAdmin, TopicAdmin};
 use google_cloud_pubsub::model::{Message, Subscription};
 use google_cloud_storage::client::Storage;
-use stoker::app::{self, AppError};
-use stoker::config::RunArgs;
+use stoker::app::{self, AppError, Loaded};
+use stoker::clients::Connector;
+use stoker::config::{RunArgs, RunConfig};
 use stoker::event::LabelResult;
 use stoker::local::{Services, Settings};
-use stoker::metrics::Metrics;
-use stoker::pipeline::Ended;
+use stoker::metrics::{Counts, Metrics};
+use stoker::pipeline::{self, Ended, Parts};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -171,6 +172,23 @@ impl World {
 
     /// Starts a worker on this world.
     pub(crate) fn worker(&self, flags: &[(&str, &str)]) -> Worker {
+        let config = self.config(flags);
+        Worker::start(|metrics, stop| async move { app::run(&config, metrics, stop).await })
+    }
+
+    /// Starts a worker whose model is on its device already.
+    pub(crate) fn worker_on(&self, model: Loaded, flags: &[(&str, &str)]) -> Worker {
+        let config = self.config(flags);
+        Worker::start(|metrics, stop| async move {
+            let connector = Connector::new(config.services.clone()).await?;
+            let publisher = connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?;
+            let (subscriber, storage) = (connector.subscriber().await?, connector.storage().await?);
+            let parts = Parts { subscriber, publisher, storage, model, follower: None };
+            Ok(pipeline::run(parts, &config, metrics, stop).await?)
+        })
+    }
+
+    fn config(&self, flags: &[(&str, &str)]) -> RunConfig {
         let needed = [
             ("--pubsub-endpoint", self.pubsub.as_str()),
             ("--storage-endpoint", self.storage.as_str()),
@@ -178,12 +196,7 @@ impl World {
             ("--results-topic", self.results_topic.as_str()),
             ("--instance", "test"),
         ];
-        let config = RunArgs::from_flags(needed.into_iter().chain(flags.iter().copied())).unwrap().check().unwrap();
-        let (metrics, stop) = (Arc::new(Metrics::default()), CancellationToken::new());
-        let mut task = JoinSet::new();
-        let (counted, stopped) = (metrics.clone(), stop.clone());
-        task.spawn(async move { app::run(&config, counted, stopped).await });
-        Worker { metrics, stop, task }
+        RunArgs::from_flags(needed.into_iter().chain(flags.iter().copied())).unwrap().check().unwrap()
     }
 }
 
@@ -195,6 +208,21 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    fn start<Run>(run: impl FnOnce(Arc<Metrics>, CancellationToken) -> Run) -> Self
+    where
+        Run: Future<Output = Result<Ended, AppError>> + Send + 'static,
+    {
+        let (metrics, stop) = (Arc::new(Metrics::default()), CancellationToken::new());
+        let mut task = JoinSet::new();
+        task.spawn(run(metrics.clone(), stop.clone()));
+        Worker { metrics, stop, task }
+    }
+
+    /// Waits until the worker has counted what is `wanted`.
+    pub(crate) async fn counted(&self, wanted: impl Fn(&Counts) -> bool) -> Counts {
+        within(self.metrics.wait_until(wanted)).await
+    }
+
     /// Tells the worker to stop and waits until it has.
     pub(crate) async fn stop(self) -> Result<Ended, AppError> {
         self.stop.cancel();

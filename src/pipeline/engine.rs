@@ -1,0 +1,283 @@
+//! The device thread: one OS thread owns the models, everybody else asks it.
+//!
+//! In: batches of pixels, each for one model; checks; models that come and go. Out: answers. The thread does one thing at
+//! a time, so that a model is checked, added and removed between batches. It holds at most two, the one that jobs are
+//! prepared for and the one before, and sees pixels only: receipts stay with the hops, so that giving up on a stuck
+//! device still returns the messages.
+//!
+//! After a device error that it survives, it runs the golden images before it gives out another answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::oneshot;
+
+use super::error::Fatal;
+use super::rungs::Rungs;
+use crate::app::Loaded;
+use crate::image::Pixels;
+use crate::metrics::Metrics;
+use crate::model::golden::{self, GoldenError, GoldenReport};
+use crate::model::{Answer, Bundle, Classifier, DeviceError};
+
+/// Requests that wait for the device thread, at most; senders wait for their turn in order.
+const WAITING: usize = 1;
+
+/// The number of the model that an engine starts with.
+pub(super) const FIRST_MODEL: u64 = 0;
+
+/// What the thread is asked to do; it answers through `reply`.
+enum Request {
+    Run { model: u64, images: Vec<Pixels>, reply: oneshot::Sender<Result<Vec<Answer>, Fatal>> },
+    Check { reply: oneshot::Sender<Result<(), Fatal>> },
+    Add { model: Box<Held>, reply: oneshot::Sender<Result<GoldenReport, GoldenError>> },
+    Remove { model: u64 },
+}
+
+/// The device thread, as others see it. The thread ends when the engine is dropped.
+pub struct Engine {
+    requests: Sender<Request>,
+    suspect: Arc<AtomicBool>,
+}
+
+impl Engine {
+    /// Starts the thread that owns the model.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(model: Loaded, metrics: Arc<Metrics>) -> std::io::Result<Self> {
+        let Loaded { bundle, classifier, golden } = model;
+        metrics.canary(golden);
+        let (requests, mut inbox) = mpsc::channel::<Request>(WAITING);
+        let suspect = Arc::new(AtomicBool::new(false));
+        let held = vec![Held::new(FIRST_MODEL, bundle, classifier)];
+        let mut device = Device { held, suspect: suspect.clone(), metrics };
+        thread::Builder::new().name("device".to_owned()).spawn(move || {
+            while let Some(request) = inbox.blocking_recv() {
+                device.serve(request);
+            }
+        })?;
+        Ok(Self { requests, suspect })
+    }
+
+    /// Runs `images` as one batch of the first model, or as several when the device has no room for that many.
+    ///
+    /// # Errors
+    /// The device failed or computes wrong, or its thread has ended.
+    pub async fn run(&self, images: Vec<Pixels>) -> Result<Vec<Answer>, Fatal> {
+        self.run_on(FIRST_MODEL, images).await
+    }
+
+    /// The same on the model of that number.
+    pub(super) async fn run_on(&self, model: u64, images: Vec<Pixels>) -> Result<Vec<Answer>, Fatal> {
+        let asked = images.len();
+        let answers = self.ask(|reply| Request::Run { model, images, reply }).await??;
+        if answers.len() != asked {
+            return Err(DeviceError::Failed(format!("{} answers to {asked} images", answers.len())).into());
+        }
+        Ok(answers)
+    }
+
+    /// Runs the golden images of every model that the thread holds.
+    pub(super) async fn check(&self) -> Result<(), Fatal> {
+        self.ask(|reply| Request::Check { reply }).await?
+    }
+
+    /// Gives the thread another model, which it keeps if its golden images pass.
+    pub(super) async fn add(
+        &self,
+        model: u64,
+        bundle: Arc<Bundle>,
+        classifier: Box<dyn Classifier>,
+    ) -> Result<Result<GoldenReport, GoldenError>, Fatal> {
+        let model = Box::new(Held::new(model, bundle, classifier));
+        self.ask(|reply| Request::Add { model, reply }).await
+    }
+
+    /// Takes a model off the device, before anything that is asked for later.
+    pub(super) async fn remove(&self, model: u64) -> Result<(), Fatal> {
+        self.requests.send(Request::Remove { model }).await.map_err(|_| Fatal::EngineDied)
+    }
+
+    /// Something went wrong on the device that this thread did not see: it checks before it gives out another answer.
+    pub(super) fn suspect(&self) {
+        self.suspect.store(true, Ordering::SeqCst);
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Fatal> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).await.map_err(|_| Fatal::EngineDied)?;
+        answer.await.map_err(|_| Fatal::EngineDied)
+    }
+}
+
+/// A model on the device.
+struct Held {
+    number: u64,
+    bundle: Arc<Bundle>,
+    classifier: Box<dyn Classifier>,
+    rungs: Rungs,
+}
+
+impl Held {
+    fn new(number: u64, bundle: Arc<Bundle>, classifier: Box<dyn Classifier>) -> Self {
+        Self { number, bundle, classifier, rungs: Rungs::default() }
+    }
+
+    fn check(&mut self) -> Result<GoldenReport, GoldenError> {
+        // Sizes for which the device has no room are checked as they are run: split.
+        let mut splitting = Splitting::new(&mut *self.classifier);
+        golden::check_batches(&mut splitting, &self.bundle, &self.rungs.next())
+    }
+}
+
+/// What the thread owns.
+struct Device {
+    held: Vec<Held>,
+    /// A device error was survived, and no check has passed since.
+    suspect: Arc<AtomicBool>,
+    metrics: Arc<Metrics>,
+}
+
+impl Device {
+    /// Nobody may wait for the answer any more, when the grace has run out: that is not this thread's matter.
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::Run { model, images, reply } => {
+                let images: Vec<&Pixels> = images.iter().collect();
+                drop(reply.send(self.run(model, &images)));
+            }
+            Request::Check { reply } => drop(reply.send(self.check())),
+            Request::Add { model, reply } => drop(reply.send(self.add(*model))),
+            Request::Remove { model } => self.held.retain(|held| held.number != model),
+        }
+    }
+
+    fn run(&mut self, model: u64, images: &[&Pixels]) -> Result<Vec<Answer>, Fatal> {
+        let held = self.held.iter_mut().find(|held| held.number == model);
+        let held = held.ok_or_else(|| DeviceError::Failed(format!("model {model} is not on the device")))?;
+        let mut splitting = Splitting::new(&mut *held.classifier);
+        let answers = splitting.classify(images)?;
+        let Splitting { sizes, ran_out, .. } = splitting;
+        let suspect = ran_out || self.suspect.load(Ordering::SeqCst);
+        for size in sizes {
+            if suspect { held.rungs.owes(size) } else { held.rungs.ran(size) }
+        }
+        if suspect {
+            tracing::warn!("the device ran out of memory or failed; running the golden images before going on");
+            self.check()?;
+        }
+        Ok(answers)
+    }
+
+    fn check(&mut self) -> Result<(), Fatal> {
+        self.suspect.store(false, Ordering::SeqCst);
+        for held in &mut self.held {
+            let report = held.check()?;
+            tracing::debug!(digest = held.bundle.digest(), max_error = report.max_error, "golden images passed");
+            self.metrics.canary(report);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, mut model: Held) -> Result<GoldenReport, GoldenError> {
+        // In the batches that it is about to run.
+        if let Some(newest) = self.held.last() {
+            model.rungs = newest.rungs.clone();
+        }
+        let report = model.check().inspect_err(|_| self.suspect.store(true, Ordering::SeqCst))?;
+        self.held.push(model);
+        Ok(report)
+    }
+}
+
+/// A classifier that halves a batch when the device runs out of memory, down to single images.
+struct Splitting<'a> {
+    classifier: &'a mut dyn Classifier,
+    /// Batches that ran, in images.
+    sizes: Vec<usize>,
+    ran_out: bool,
+}
+
+impl<'a> Splitting<'a> {
+    fn new(classifier: &'a mut dyn Classifier) -> Self {
+        Self { classifier, sizes: Vec::new(), ran_out: false }
+    }
+}
+
+impl Classifier for Splitting<'_> {
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+        match self.classifier.classify(images) {
+            Err(DeviceError::OutOfMemory(error)) if images.len() > 1 => {
+                self.ran_out = true;
+                let (left, right) = images.split_at(images.len() / 2);
+                tracing::warn!(batch = images.len(), error, "out of device memory; splitting the batch");
+                let mut answers = self.classify(left)?;
+                answers.extend(self.classify(right)?);
+                Ok(answers)
+            }
+            result => {
+                self.sizes.push(images.len());
+                result
+            }
+        }
+    }
+
+    fn device(&self) -> &str {
+        self.classifier.device()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device with room for `room` images a batch, whose logits are each image's first byte.
+    struct Small {
+        room: usize,
+        batches: Vec<usize>,
+    }
+
+    impl Classifier for Small {
+        fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+            self.batches.push(images.len());
+            if images.len() > self.room {
+                return Err(DeviceError::OutOfMemory("test".to_owned()));
+            }
+            let answer = |image: &&Pixels| Answer { logits: vec![f32::from(image.rgb[0])], embedding: None };
+            Ok(images.iter().map(answer).collect())
+        }
+
+        fn device(&self) -> &str {
+            "test"
+        }
+    }
+
+    fn pixels(count: u8) -> Vec<Pixels> {
+        (0..count).map(|value| Pixels { height: 1, width: 1, rgb: vec![value; 3] }).collect()
+    }
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_split_and_keeps_its_order() {
+        let mut device = Small { room: 3, batches: Vec::new() };
+        let images = pixels(10);
+        let mut splitting = Splitting::new(&mut device);
+        let answers = splitting.classify(&images.iter().collect::<Vec<_>>()).unwrap();
+        assert!(splitting.ran_out);
+        assert_eq!(splitting.sizes, [2, 3, 2, 3], "sizes in use are those that ran");
+        let firsts: Vec<f32> = answers.iter().map(|answer| answer.logits[0]).collect();
+        assert_eq!(firsts, (0..10_u8).map(f32::from).collect::<Vec<_>>());
+        assert_eq!(device.batches, [10, 5, 2, 3, 5, 2, 3]);
+    }
+
+    #[test]
+    fn a_device_without_room_for_one_image_is_an_error() {
+        let mut device = Small { room: 0, batches: Vec::new() };
+        let images = pixels(2);
+        let error = Splitting::new(&mut device).classify(&images.iter().collect::<Vec<_>>()).unwrap_err();
+        assert!(matches!(error, DeviceError::OutOfMemory(_)));
+        assert_eq!(device.batches, [2, 1]);
+    }
+}
