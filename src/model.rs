@@ -16,6 +16,7 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, ModelError, UnknownDevice, load};
+pub use layers::{Formulation, Formulations};
 pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
 pub use weights::{Weights, WeightsError};
 
