@@ -1,30 +1,57 @@
-//! Images a second of the built-in model on the processor, by batch size, and each relative to single images.
+//! Images a second on the processor, by batch size, and each relative to single images.
 //!
-//! `cargo bench --bench infer`
+//! `cargo bench --bench infer -- [--seconds S] [--batches N,N] [BUNDLE ...]`: the built-in model, or bundles in folders.
+//! `RAYON_NUM_THREADS` sets the threads. `infer-peers/peers.py` compares with ONNX Runtime and PyTorch.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its figures and may fail")]
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use stoker::image::Pixels;
 use stoker::model::{Bundle, Device, load};
 
-const BATCHES: [usize; 5] = [1, 2, 4, 8, 16];
-const MEASURE: Duration = Duration::from_secs(3);
+#[derive(Parser)]
+struct Arguments {
+    /// Folders with bundles; without any, the built-in model.
+    bundles: Vec<PathBuf>,
+    /// Images in a batch.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16")]
+    batches: Vec<usize>,
+    /// Time for each figure.
+    #[arg(long, default_value = "3")]
+    seconds: f64,
+    /// What `cargo bench` adds.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
 
 fn main() {
-    let bundle = Bundle::builtin().unwrap();
-    let mut model = load(&bundle, Device::Cpu).unwrap();
+    let arguments = Arguments::parse();
+    let mut bundles: Vec<Bundle> = arguments.bundles.iter().map(|path| Bundle::open(path).unwrap()).collect();
+    if bundles.is_empty() {
+        bundles.push(Bundle::builtin().unwrap());
+    }
+    for bundle in bundles {
+        measure(&bundle, &arguments);
+    }
+}
+
+fn measure(bundle: &Bundle, arguments: &Arguments) {
+    let start = Instant::now();
+    let mut model = load(bundle, Device::Cpu).unwrap();
+    println!("{}: loaded in {:.2?}", bundle.manifest().name, start.elapsed());
     let pixels: Vec<&Pixels> = bundle.golden().iter().map(|golden| &golden.pixels).collect();
     let mut single = None;
-    for batch in BATCHES {
-        let images: Vec<&Pixels> = pixels.iter().copied().cycle().take(batch).collect();
+    for batch in &arguments.batches {
+        let images: Vec<&Pixels> = pixels.iter().copied().cycle().take(*batch).collect();
         model.classify(&images).unwrap();
         let (start, mut done) = (Instant::now(), 0u32);
-        while start.elapsed() < MEASURE {
+        while start.elapsed() < Duration::from_secs_f64(arguments.seconds) {
             done += u32::try_from(model.classify(&images).unwrap().len()).unwrap();
         }
         let rate = f64::from(done) / start.elapsed().as_secs_f64();
         let ratio = rate / *single.get_or_insert(rate);
-        println!("batch {batch:>2}: {rate:6.1} images/s, {ratio:.2} × single");
+        println!("batch {batch:>2}: {rate:6.1} images/s, {ratio:.2} × the first");
     }
 }
