@@ -17,7 +17,11 @@ mod weights;
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, ModelError, UnknownDevice, load};
 pub use layers::{Formulation, Formulations};
-pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
+pub use manifest::{
+    Activation, Architecture, EmbeddingSpec, FileSpec, Manifest, ManifestError, Precision, PreprocessSpec, ResizeSpec,
+};
+pub use networks::{Padding, Variant};
+pub(crate) use weights::is_counter;
 pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;

@@ -70,6 +70,23 @@ pub enum WeightsError {
         /// Side of its kernel in pixels.
         kernel: usize,
     },
+    /// A vision transformer's position embedding for another input size.
+    #[error(
+        "tensor {name} has {found} positions, an input of {columns} × {rows} pixels needs {needed}: a vision transformer \
+         runs at the input size that it was trained at"
+    )]
+    Positions {
+        /// The tensor.
+        name: String,
+        /// Positions in the file.
+        found: usize,
+        /// Positions that the input needs, one for each patch and one for the class token.
+        needed: usize,
+        /// Rows of the input.
+        rows: usize,
+        /// Columns of the input.
+        columns: usize,
+    },
     /// Tensors that the network does not use: it is not the one that they were trained in.
     #[error("{count} tensors belong to no layer: {}", .listed.join(", "))]
     Unused {
@@ -87,7 +104,7 @@ impl<'a> Weights<'a> {
     /// [`WeightsError::Unreadable`], also for a file that is cut short.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WeightsError> {
         let tensors = SafeTensors::deserialize(bytes).map_err(WeightsError::Unreadable)?;
-        let unused = tensors.names().into_iter().map(str::to_owned).collect();
+        let unused = tensors.names().into_iter().filter(|name| !is_counter(name)).map(str::to_owned).collect();
         Ok(Weights { tensors, unused })
     }
 
@@ -114,6 +131,23 @@ impl<'a> Weights<'a> {
         Ok(values)
     }
 
+    /// Shape of the tensor `name`, where there is one.
+    #[must_use]
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.tensor(name).ok().map(|tensor| tensor.shape().to_vec())
+    }
+
+    /// Whether there is a tensor whose name begins with `prefix`.
+    #[must_use]
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        self.tensors.names().iter().any(|name| name.starts_with(prefix))
+    }
+
+    /// Does without every tensor whose name ends in `suffix`.
+    pub fn ignore_suffix(&mut self, suffix: &str) {
+        self.unused.retain(|name| !name.ends_with(suffix));
+    }
+
     /// Ends the reading.
     ///
     /// # Errors
@@ -127,6 +161,11 @@ impl<'a> Weights<'a> {
             listed: self.unused.into_iter().take(MAX_LISTED).collect(),
         })
     }
+}
+
+/// How many batches a batch norm was trained on: PyTorch stores it and no network reads it.
+pub(crate) fn is_counter(name: &str) -> bool {
+    name == "num_batches_tracked" || name.ends_with(".num_batches_tracked")
 }
 
 /// Refuses values that are infinite or no number.

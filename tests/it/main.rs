@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy's own exception leaves out helper functions")]
 
+mod bundle;
 mod cli;
 mod emulators;
 mod events;
@@ -11,6 +12,7 @@ mod images;
 mod local_pubsub;
 mod local_storage;
 mod models;
+mod networks;
 mod pipeline;
 mod raw;
 mod scenarios;
