@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 use burn::backend::flex::{Flex, FlexDevice};
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::layers::{Kernels, upload};
+use super::layers::{Formulations, Kernels, Normalise};
 use super::manifest::EmbeddingSpec;
 use super::networks::{Network, Output};
 use super::weights::{Weights, WeightsError};
@@ -62,14 +62,29 @@ pub enum ModelError {
 /// # Errors
 /// [`ModelError`]: weights that do not fit, or a device that does not work.
 pub fn load(bundle: &Bundle, device: Device) -> Result<Box<dyn Classifier>, ModelError> {
+    load_with(bundle, device, &mut Formulations::default())
+}
+
+/// Puts a bundle's model on a device, with the formulations of its convolutions. Those that are missing are measured and
+/// added, so that the next load need not.
+///
+/// # Errors
+/// [`ModelError`]: weights that do not fit, or a device that does not work.
+pub fn load_with(
+    bundle: &Bundle,
+    device: Device,
+    formulations: &mut Formulations,
+) -> Result<Box<dyn Classifier>, ModelError> {
     match device {
-        Device::Cpu => Ok(Box::new(Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Batching::Spread)?)),
+        Device::Cpu => {
+            Ok(Box::new(Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Batching::Spread, formulations)?))
+        }
         #[cfg(feature = "cuda")]
         Device::Cuda(index) => {
             cuda::check_driver()?;
             let device = burn::backend::cuda::CudaDevice { index };
             let name = format!("CUDA {index}");
-            Ok(Box::new(Engine::<burn::backend::Cuda>::load(bundle, device, name, Batching::Ladder)?))
+            Ok(Box::new(Engine::<burn::backend::Cuda>::load(bundle, device, name, Batching::Ladder, formulations)?))
         }
         #[cfg(not(feature = "cuda"))]
         Device::Cuda(_) => Err(ModelError::Unavailable("this program was built without the feature `cuda`".to_owned())),
@@ -89,11 +104,7 @@ enum Batching {
 
 struct Engine<B: Backend> {
     network: Network<B>,
-    /// `[1, 1, 1, 3]`
-    mean: Tensor<B, 4>,
-    /// `[1, 1, 1, 3]`
-    std: Tensor<B, 4>,
-    device: B::Device,
+    normalise: Normalise<B>,
     name: String,
     height: usize,
     width: usize,
@@ -103,15 +114,19 @@ struct Engine<B: Backend> {
 }
 
 impl<B: Kernels> Engine<B> {
-    fn load(bundle: &Bundle, device: B::Device, name: String, batching: Batching) -> Result<Self, ModelError> {
+    fn load(
+        bundle: &Bundle,
+        device: B::Device,
+        name: String,
+        batching: Batching,
+        formulations: &mut Formulations,
+    ) -> Result<Self, ModelError> {
         let manifest = bundle.manifest();
         let weights = Weights::parse(bundle.weights())?;
         let build = || -> Result<Self, ModelError> {
             Ok(Engine {
-                network: Network::load(manifest, weights, &device)?,
-                mean: upload(manifest.preprocess.mean.to_vec(), [1, 1, 1, 3], &device),
-                std: upload(manifest.preprocess.std.to_vec(), [1, 1, 1, 3], &device),
-                device: device.clone(),
+                network: Network::load(manifest, weights, formulations, &device)?,
+                normalise: Normalise::new(manifest.preprocess.mean, manifest.preprocess.std, &device),
                 name,
                 height: manifest.input.height as usize,
                 width: manifest.input.width as usize,
@@ -131,9 +146,7 @@ impl<B: Kernels> Engine<B> {
 
     /// Runs the network on `images × height × width × 3` bytes.
     fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
-        let pixels = TensorData::new(rgb, [images, self.height, self.width, 3]);
-        let pixels = Tensor::<B, 4, Int>::from_data(pixels, (&self.device, DType::U8));
-        let x = (pixels.float() - self.mean.clone()) / self.std.clone();
+        let x = self.normalise.forward(rgb, [images, self.height, self.width]);
         let Output { logits, features } = self.network.forward(x);
         let mut answers: Vec<Answer> =
             rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();

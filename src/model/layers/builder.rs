@@ -142,18 +142,6 @@ impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
         Ok(MaxPool { kernel, stride, padding, axes, buffers: self.buffers.clone() })
     }
 
-    /// Takes the tensor `name` of the shape `dims` and puts it on the device.
-    ///
-    /// # Errors
-    /// [`WeightsError`] names the tensor when it does not fit.
-    pub(in crate::model) fn tensor<const D: usize>(
-        &mut self,
-        name: &str,
-        dims: [usize; D],
-    ) -> Result<Tensor<B, D>, WeightsError> {
-        Ok(upload(self.weights.take(name, &dims)?, dims, self.device))
-    }
-
     /// Puts values that the network has prepared on the device.
     pub(in crate::model) fn upload<const D: usize>(&self, values: Vec<f32>, dims: [usize; D]) -> Tensor<B, D> {
         upload(values, dims, self.device)

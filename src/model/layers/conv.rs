@@ -175,7 +175,7 @@ fn measure<B: Kernels>(
     let [rows, columns] = conv.axes.map(|axis| axis.input);
     let images = PROBE_IMAGES[usize::from(!B::PLAIN)];
     let x = Tensor::<B, 4>::ones([images, rows, columns, conv.spec.input], device);
-    let mut run = || {
+    let run = || {
         let start = Instant::now();
         let y = layer.forward(x.clone());
         // An error comes back with the next result that is read.
