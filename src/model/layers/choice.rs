@@ -104,19 +104,33 @@ impl Chooser {
             return known;
         }
         let mut best = (candidates[0], None);
+        let mut run = |left: &mut Duration, candidate, best| {
+            let Measured { shortest, spent } = measure(candidate, best);
+            *left = left.saturating_sub(spent);
+            shortest
+        };
         for candidate in candidates {
             if candidates.len() == 1 || self.left.is_zero() {
                 break;
             }
-            let Measured { shortest, spent } = measure(*candidate, best.1);
-            self.left = self.left.saturating_sub(spent);
-            if best.1.is_none_or(|best| shortest.saturating_mul(10) < best.saturating_mul(CLEARLY_FASTER_TENTHS)) {
-                best = (*candidate, Some(shortest));
+            let shortest = run(&mut self.left, *candidate, best.1);
+            if best.1.is_none_or(|best| clearly_shorter(shortest, best)) {
+                // Other work on the machine may have slowed the earlier one down: it gets another chance.
+                let again = best.1.map(|before| before.min(run(&mut self.left, best.0, None)));
+                if again.is_none_or(|again| clearly_shorter(shortest, again)) {
+                    best = (*candidate, Some(shortest));
+                } else {
+                    best.1 = again;
+                }
             }
         }
         self.chosen.set(shape, best.0);
         best.0
     }
+}
+
+fn clearly_shorter(time: Duration, than: Duration) -> bool {
+    time.saturating_mul(10) < than.saturating_mul(CLEARLY_FASTER_TENTHS)
 }
 
 #[cfg(test)]
@@ -152,7 +166,7 @@ mod tests {
             assert_eq!(chosen, Formulation::Shifts);
         }
         let [own, library, shifts] = ALL;
-        assert_eq!(runs, [(own, None), (library, Some(30)), (shifts, Some(20))]);
+        assert_eq!(runs, [(own, None), (library, Some(30)), (own, None), (shifts, Some(20)), (library, None)]);
         assert_eq!(chooser.chosen().get("a"), Some(Formulation::Shifts));
     }
 
@@ -162,6 +176,13 @@ mod tests {
         assert_eq!(chooser(1_000).choose("a", &ALL, close), Formulation::Own);
         let clear = |candidate, _| milliseconds(if candidate == Formulation::Own { 100 } else { 85 });
         assert_eq!(chooser(1_000).choose("a", &ALL, clear), Formulation::Library);
+    }
+
+    #[test]
+    fn a_candidate_that_was_slow_once_is_measured_again() {
+        let mut owns = [milliseconds(30), milliseconds(12)].into_iter();
+        let run = |candidate, _| if candidate == Formulation::Own { owns.next().unwrap() } else { milliseconds(20) };
+        assert_eq!(chooser(1_000).choose("a", &ALL, run), Formulation::Own);
     }
 
     #[test]
@@ -177,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_time_the_best_so_far_is_used() {
-        let mut chooser = chooser(70);
+        let mut chooser = chooser(150);
         assert_eq!(chooser.choose("a", &ALL, |candidate, _| times(candidate)), Formulation::Library);
         let likeliest = chooser.choose("b", &ALL, |candidate, _| panic!("{candidate:?} is measured"));
         assert_eq!(likeliest, Formulation::Own);

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 
 use super::conv::own_kernel;
 use super::kernels::Kernels;
-use super::plain::{Buffers, PlainLinear, layer_norm};
+use super::plain::{self, Buffers, PlainLinear, layer_norm};
 use super::spec::Act;
 use super::upload;
 
@@ -116,6 +116,10 @@ impl<B: Kernels> LayerNorm<B> {
 
 /// Scaled dot-product attention: `softmax(q kᵀ / √width) v`. All are `[batch, heads, tokens, width]`.
 pub(in crate::model) fn attention<B: Kernels>(q: Tensor<B, 4>, k: Tensor<B, 4>, v: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [q, k, v] = match B::on_plain([q, k, v], plain::attention) {
+        Ok(mixed) => return mixed,
+        Err(inputs) => inputs,
+    };
     let width = u32::try_from(q.dims()[3]).unwrap_or(u32::MAX);
     let scores = (q * (1.0 / f64::from(width).sqrt())).matmul(k.swap_dims(2, 3));
     softmax(scores, 3).matmul(v)

@@ -4,6 +4,7 @@
 //! bias, an addition or an activation. These compute a layer in one pass, into a buffer that an earlier layer has done
 //! with. Instructions are chosen when the program runs (AVX-512, AVX2, NEON or none), without `unsafe`.
 
+mod attention;
 mod buffers;
 mod depthwise;
 mod gemm;
@@ -11,14 +12,14 @@ mod lanes;
 mod rows;
 mod windows;
 
+pub(super) use attention::attention;
 pub(super) use buffers::Buffers;
-pub(super) use depthwise::Depthwise;
-pub(super) use gemm::Packed;
 pub(super) use rows::{average, layer_norm, max_pool, normalise};
 
 use burn_flex::FlexTensor;
 
-use self::gemm::Dense;
+use self::depthwise::Depthwise;
+use self::gemm::{Dense, Packed};
 use self::windows::Windows;
 use super::fold::HostConv;
 use super::spec::{Act, Axis, ConvSpec};

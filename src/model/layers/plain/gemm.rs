@@ -1,26 +1,29 @@
 //! `activation(A × W + bias + residual)` on slices, with `W` packed once and everything after the product done while the
 //! result is in registers.
 //!
-//! A tile of a few rows and up to 3 vectors of columns is summed in registers over a block of the depth that fits the
+//! A tile of a few rows and up to 2 vectors of columns is summed in registers over a block of the depth that fits the
 //! first-level cache, block after block. Each value is summed in the order of the depth: it is the same to the bit,
 //! whatever else is computed with it.
 
+mod tile;
+
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use pulp::Arch;
 use rayon::prelude::*;
 
-use super::lanes::{cut, finish, lanes};
+use self::tile::Block;
+use super::lanes::{Finish, lanes};
 use crate::model::layers::Act;
 
-/// Vectors of columns in a tile: 4 × 3 sums, 3 vectors of weights and one of the row fit in 16 registers.
+/// Vectors of columns in a tile. With 3, as many sums need 3 rows fewer, but the compiler keeps some in memory.
 const TILE_VECTORS: usize = 2;
-/// Rows of `W` in a block: with 3 vectors of 8 columns 24 KB, which leaves the first-level cache room for rows of `A`.
+/// Rows of `W` in a block: with 2 vectors of 8 columns 16 KB, which leaves the first-level cache room for rows of `A`.
 const BLOCK_DEPTH: usize = 256;
 /// Values of `A` and of the result that a block of rows may hold, to stay in the second-level cache while `W` passes by.
-const BLOCK_VALUES: usize = 64 << 10;
-/// Rows in a block are a multiple of this, which all tiles divide.
-const ROW_STEP: usize = 24;
+const BLOCK_VALUES: usize = 80 << 10;
+/// Rows in a block, at least: every block reads all of `W`.
+const LEAST_ROWS: usize = 24;
 /// Multiplications below which a thread more costs more than it brings.
 const TASK_PRODUCTS: usize = 1 << 18;
 
@@ -134,8 +137,10 @@ impl Packed {
         if count == 1 {
             return self.single(rows, residual, act, most, out);
         }
-        let fitting = BLOCK_VALUES / (self.depth.min(BLOCK_DEPTH) + self.outputs) / ROW_STEP * ROW_STEP;
-        let block = fitting.max(ROW_STEP).min(count.div_ceil(most).next_multiple_of(4));
+        let fitting = (BLOCK_VALUES / (self.depth.min(BLOCK_DEPTH) + self.outputs)).max(LEAST_ROWS);
+        // As many blocks for each thread, all of nearly the same size.
+        let blocks = count.div_ceil(fitting).next_multiple_of(most);
+        let block = count.div_ceil(blocks).next_multiple_of(2);
         let run = |buffer: &mut Vec<f32>, (index, out): (usize, &mut [f32])| {
             let first = index * block;
             let residual = residual.map(|all| &all[first * self.outputs..][..out.len()]);
@@ -182,10 +187,10 @@ impl Packed {
             let (a, stride) = rows.block(first, count, depths.clone(), buffer);
             start = depths.end;
             let last = start == self.depth;
-            let finish = last.then_some(Finish { residual, act });
-            self.arch.dispatch(Block { packed: self, a, stride, depths, finish, columns, out });
+            let (residual, cut) = if last { (residual, act) } else { (None, Act::None) };
+            self.arch.dispatch(Block { packed: self, a, stride, depths, residual, act: cut, columns, out });
             if last {
-                return;
+                return self.arch.dispatch(Finish { act, values: out });
             }
         }
     }
@@ -198,132 +203,4 @@ struct Columns<'a> {
     /// Values from one row of the result to the next.
     width: usize,
     panels: &'a [Panel],
-}
-
-/// What follows the product.
-#[derive(Clone, Copy)]
-struct Finish<'a> {
-    residual: Option<&'a [f32]>,
-    act: Act,
-}
-
-/// Some rows, some panels and a part of the depth of a product.
-struct Block<'a> {
-    packed: &'a Packed,
-    a: &'a [f32],
-    /// Values from one row of `a` to the next.
-    stride: usize,
-    depths: Range<usize>,
-    /// With the last part of the depth.
-    finish: Option<Finish<'a>>,
-    columns: Columns<'a>,
-    /// The sums so far, unless the depth begins at 0.
-    out: &'a mut [f32],
-}
-
-impl WithSimd for Block<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        for panel in self.columns.panels {
-            match panel.vectors {
-                1 => self.panel::<S, 8, 1>(simd, *panel),
-                2 => self.panel::<S, 6, 2>(simd, *panel),
-                _ if S::REGISTER_COUNT >= 32 => self.panel::<S, 8, TILE_VECTORS>(simd, *panel),
-                _ => self.panel::<S, 4, TILE_VECTORS>(simd, *panel),
-            }
-        }
-    }
-}
-
-impl Block<'_> {
-    /// All rows, `R` at a time.
-    #[inline(always)]
-    fn panel<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, panel: Panel) {
-        let rows = self.out.len() / self.columns.width;
-        let mut row = 0;
-        while row + R <= rows {
-            self.tile::<S, R, V>(simd, panel, row);
-            row += R;
-        }
-        while row + 2 <= rows {
-            self.tile::<S, 2, V>(simd, panel, row);
-            row += 2;
-        }
-        if row < rows {
-            self.tile::<S, 1, V>(simd, panel, row);
-        }
-    }
-
-    #[inline(always)]
-    fn tile<S: Simd, const R: usize, const V: usize>(&mut self, simd: S, panel: Panel, row: usize) {
-        let Packed { outputs, ref weights, start, ref bias, .. } = *self.packed;
-        let width = V * S::F32_LANES;
-        let weights = &weights[start + panel.offset..][self.depths.start * width..self.depths.end * width];
-        let weights: &[[S::f32s; V]] = S::as_simd_f32s(weights).0.as_chunks::<V>().0;
-        let a: [&[f32]; R] = std::array::from_fn(|r| &self.a[(row + r) * self.stride..][..weights.len()]);
-        let columns = width.min(outputs - panel.column);
-        let at: [usize; R] =
-            std::array::from_fn(|r| (row + r) * self.columns.width + panel.column - self.columns.first);
-        let mut sums = if self.depths.start == 0 {
-            [load::<S, V>(simd, &bias[panel.column..][..width]); R]
-        } else {
-            at.map(|at| load::<S, V>(simd, &self.out[at..at + columns]))
-        };
-        for (depth, weights) in weights.iter().enumerate() {
-            for r in 0..R {
-                let value = simd.splat_f32s(a[r][depth]);
-                for v in 0..V {
-                    sums[r][v] = simd.mul_add_e_f32s(value, weights[v], sums[r][v]);
-                }
-            }
-        }
-        let act = self.finish.map_or(Act::None, |finish| finish.act);
-        let residual = self.finish.and_then(|finish| finish.residual);
-        for r in 0..R {
-            if let Some(residual) = residual {
-                let residual: [S::f32s; V] = load::<S, V>(simd, &residual[at[r]..at[r] + columns]);
-                for v in 0..V {
-                    sums[r][v] = simd.add_f32s(sums[r][v], residual[v]);
-                }
-            }
-            let values = &mut self.out[at[r]..at[r] + columns];
-            store::<S, V>(simd, sums[r].map(|sum| cut(simd, act, sum)), values);
-            finish(simd, act, values);
-        }
-    }
-}
-
-/// Reads up to `V` vectors.
-#[inline(always)]
-fn load<S: Simd, const V: usize>(simd: S, values: &[f32]) -> [S::f32s; V] {
-    let (vectors, rest) = S::as_simd_f32s(values);
-    if vectors.len() == V {
-        return std::array::from_fn(|v| vectors[v]);
-    }
-    std::array::from_fn(|v| match v.cmp(&vectors.len()) {
-        std::cmp::Ordering::Less => vectors[v],
-        std::cmp::Ordering::Equal => simd.partial_load_f32s(rest),
-        std::cmp::Ordering::Greater => simd.splat_f32s(0.0),
-    })
-}
-
-/// Writes as much of `V` vectors as there is room for.
-#[inline(always)]
-fn store<S: Simd, const V: usize>(simd: S, vectors: [S::f32s; V], values: &mut [f32]) {
-    let (out, rest) = S::as_mut_simd_f32s(values);
-    if out.len() == V {
-        for v in 0..V {
-            out[v] = vectors[v];
-        }
-        return;
-    }
-    for v in 0..V {
-        if v < out.len() {
-            out[v] = vectors[v];
-        } else if v == out.len() {
-            simd.partial_store_f32s(rest, vectors[v]);
-        }
-    }
 }

@@ -16,7 +16,7 @@ pub(super) fn lanes(arch: Arch) -> usize {
     arch.dispatch(Lanes)
 }
 
-/// Cuts off what ReLU does, on a vector in a register. [`finish`] does the rest.
+/// Cuts off what ReLU does, on a vector in a register. [`Finish`] does the rest.
 #[inline(always)]
 pub(super) fn cut<S: Simd>(simd: S, act: Act, x: S::f32s) -> S::f32s {
     // In this order a NaN stays one.
@@ -27,19 +27,27 @@ pub(super) fn cut<S: Simd>(simd: S, act: Act, x: S::f32s) -> S::f32s {
     }
 }
 
-/// What an activation needs more than [`cut`], on values that were stored: inlined where the sums are, its many
-/// instructions would drive them out of the registers.
-#[inline(always)]
-pub(super) fn finish<S: Simd>(simd: S, act: Act, values: &mut [f32]) {
-    if act == Act::Gelu {
-        let (vectors, rest) = S::as_mut_simd_f32s(values);
+/// What an activation needs more than [`cut`], on values that were stored: where the sums are, its many instructions
+/// would drive them out of the registers.
+pub(super) struct Finish<'a> {
+    pub(super) act: Act,
+    pub(super) values: &'a mut [f32],
+}
+
+impl WithSimd for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        if self.act != Act::Gelu {
+            return;
+        }
+        let (vectors, rest) = S::as_mut_simd_f32s(self.values);
         for x in vectors {
             *x = gelu(simd, *x);
         }
-        if !rest.is_empty() {
-            let x = gelu(simd, simd.partial_load_f32s(rest));
-            simd.partial_store_f32s(rest, x);
-        }
+        let x = gelu(simd, simd.partial_load_f32s(rest));
+        simd.partial_store_f32s(rest, x);
     }
 }
 

@@ -85,7 +85,7 @@ pub(in crate::model::layers) fn layer_norm(x: &[f32], weight: &[f32], bias: &[f3
 
 /// Sums of every 16th value, added up at the end: the order that vectors add in, on every machine.
 #[inline(always)]
-fn sum(x: &[f32], term: impl Fn(f32) -> f32) -> f32 {
+pub(super) fn sum(x: &[f32], term: impl Fn(f32) -> f32) -> f32 {
     let (vectors, rest) = x.as_chunks::<SUMS>();
     let mut sums = [0.0; SUMS];
     for x in vectors {

@@ -1,22 +1,27 @@
-//! Narrow pictures: a vector of channels at a time is copied, with zeros on both sides.
+//! Pictures that are copied: a vector of channels at a time, a band of rows, with zeros on both sides.
 
 use pulp::Simd;
 
 use super::{Chunk, Line, Strip, TILE};
 
+/// Values of a copy that stay in the first- or second-level cache while they are read.
+const COPY_VALUES: usize = 12 << 10;
+
 impl Strip<'_> {
     /// All rows of the strip, picture after picture.
     #[inline(always)]
-    pub(super) fn narrow<S: Simd, const SIDE: usize>(mut self, simd: S) {
+    pub(super) fn copied<S: Simd, const SIDE: usize>(mut self, simd: S) {
         let conv = self.conv;
         let width = conv.columns.output * conv.spec.output;
         let picture = conv.rows.input * conv.columns.input * conv.spec.input;
         let columns = conv.columns.start + conv.columns.input + conv.columns.end;
-        let mut copy = vec![simd.splat_f32s(0.0); conv.rows.input * columns];
+        let band = (COPY_VALUES / (columns * conv.spec.stride * S::F32_LANES)).max(conv.spec.kernel);
+        let most = conv.rows.input.min((band - 1) * conv.spec.stride + conv.spec.kernel);
+        let mut copy = vec![simd.splat_f32s(0.0); most * columns];
         let (mut done, count) = (0, self.out.len() / width);
         while done < count {
             let (image, row) = ((self.first + done) / conv.rows.output, (self.first + done) % conv.rows.output);
-            let rows = row..conv.rows.output.min(row + count - done);
+            let rows = row..conv.rows.output.min(row + band).min(row + count - done);
             let x = &self.x[image * picture..][..picture];
             for chunk in &conv.chunks {
                 self.chunk::<S, SIDE>(simd, x, rows.clone(), done, *chunk, &mut copy);
@@ -64,11 +69,11 @@ impl Strip<'_> {
                 // Nothing where the kernel lies on padding only.
                 let x = x.get(pixel * conv.spec.stride..).unwrap_or_default();
                 pixel += match (conv.spec.stride, conv.columns.output - pixel) {
-                    (1, TILE..) => line.copied::<S, SIDE, 1, TILE>(simd, conv, x, weights, bias, at),
-                    (2, TILE..) => line.copied::<S, SIDE, 2, TILE>(simd, conv, x, weights, bias, at),
-                    (1, 4..) => line.copied::<S, SIDE, 1, 4>(simd, conv, x, weights, bias, at),
-                    (2, 4..) => line.copied::<S, SIDE, 2, 4>(simd, conv, x, weights, bias, at),
-                    _ => line.copied::<S, SIDE, 1, 1>(simd, conv, x, weights, bias, at),
+                    (1, TILE..) => line.tile_of_copy::<S, SIDE, 1, TILE>(simd, conv, x, weights, bias, at),
+                    (2, TILE..) => line.tile_of_copy::<S, SIDE, 2, TILE>(simd, conv, x, weights, bias, at),
+                    (1, 4..) => line.tile_of_copy::<S, SIDE, 1, 4>(simd, conv, x, weights, bias, at),
+                    (2, 4..) => line.tile_of_copy::<S, SIDE, 2, 4>(simd, conv, x, weights, bias, at),
+                    _ => line.tile_of_copy::<S, SIDE, 1, 1>(simd, conv, x, weights, bias, at),
                 };
             }
         }
@@ -78,7 +83,7 @@ impl Strip<'_> {
 impl Line<'_> {
     /// `P` pixels; returns `P`. `x` begins at the first column under the kernel.
     #[inline(always)]
-    fn copied<S: Simd, const SIDE: usize, const STRIDE: usize, const P: usize>(
+    fn tile_of_copy<S: Simd, const SIDE: usize, const STRIDE: usize, const P: usize>(
         &mut self,
         simd: S,
         conv: &super::Depthwise,

@@ -1,4 +1,4 @@
-//! Wide pictures: read where they are.
+//! Pictures that are read where they are.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ struct Under<'a> {
 impl Strip<'_> {
     /// All rows of the strip. `SIDE` is the side of the kernel; without tiles if it is not.
     #[inline(always)]
-    pub(super) fn wide<S: Simd, const SIDE: usize>(self, simd: S) {
+    pub(super) fn direct<S: Simd, const SIDE: usize>(self, simd: S) {
         let conv = self.conv;
         let (side, stride, channels) = (conv.spec.kernel, conv.spec.stride, conv.spec.output);
         let (width, x_width) = (conv.columns.output * channels, conv.columns.input * channels);
