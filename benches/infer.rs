@@ -1,4 +1,5 @@
-//! Images a second on the processor, by batch size, and each relative to single images.
+//! Images a second on the processor, by batch size, and each relative to the first; what loading and measuring
+//! formulations cost, and the peak of memory so far.
 //!
 //! `cargo bench --bench infer -- [--seconds S] [--batches N,N] [BUNDLE ...]`: the built-in model, or bundles in folders.
 //! `RAYON_NUM_THREADS` sets the threads. `infer-peers/peers.py` compares with ONNX Runtime and PyTorch.
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use stoker::image::Pixels;
-use stoker::model::{Bundle, Device, load};
+use stoker::model::{Bundle, Device, Formulation, Formulations, load_with};
 
 #[derive(Parser)]
 struct Arguments {
@@ -38,9 +39,18 @@ fn main() {
 }
 
 fn measure(bundle: &Bundle, arguments: &Arguments) {
-    let start = Instant::now();
-    let mut model = load(bundle, Device::Cpu).unwrap();
-    println!("{}: loaded in {:.2?}", bundle.manifest().name, start.elapsed());
+    let mut formulations = Formulations::default();
+    let mut load = || {
+        let start = Instant::now();
+        let model = load_with(bundle, Device::Cpu, &mut formulations).unwrap();
+        (model, start.elapsed())
+    };
+    let (mut model, measured) = load();
+    let known = load().1;
+    println!("{}: loaded in {measured:.0?}, or {known:.0?} with known formulations", bundle.manifest().name);
+    for (shape, formulation) in formulations.iter().filter(|(_, formulation)| *formulation != Formulation::Own) {
+        println!("{formulation:?} for {shape}");
+    }
     let pixels: Vec<&Pixels> = bundle.golden().iter().map(|golden| &golden.pixels).collect();
     let mut single = None;
     for batch in &arguments.batches {
@@ -52,6 +62,13 @@ fn measure(bundle: &Bundle, arguments: &Arguments) {
         }
         let rate = f64::from(done) / start.elapsed().as_secs_f64();
         let ratio = rate / *single.get_or_insert(rate);
-        println!("batch {batch:>2}: {rate:6.1} images/s, {ratio:.2} × the first");
+        println!("batch {batch:>2}: {rate:6.1} images/s, {ratio:.2} × the first, peak {}", peak_memory());
     }
+}
+
+/// The peak of resident memory, where the system tells.
+fn peak_memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    peak.map_or_else(|| "unknown".to_owned(), |peak| peak.trim().to_owned())
 }

@@ -29,7 +29,7 @@ pub(in crate::model) struct Builder<'w, 'a, B: Kernels> {
 
 /// Time for measuring formulations at load. On the processor a kernel of our own, where there is one, is rarely beaten;
 /// elsewhere kernels are compiled for each.
-const MEASURING: [Duration; 2] = [Duration::from_millis(150), Duration::from_secs(20)];
+const MEASURING: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(20)];
 
 impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
     /// For pictures of `size` (rows, columns).

@@ -197,3 +197,56 @@ fn measure<B: Kernels>(
 pub(super) fn own_kernel<T, E>(result: Result<T, E>) -> T {
     result.unwrap_or_else(|_| unreachable!("an own kernel on a backend without plain memory"))
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::model::layers::choice::Formulations;
+    use crate::model::layers::{Act, Padding};
+
+    fn depthwise() -> HostConv {
+        let spec = ConvSpec {
+            input: 32,
+            output: 32,
+            kernel: 3,
+            stride: 1,
+            groups: 32,
+            padding: Padding::Same,
+            activation: Act::None,
+        };
+        let axis = Axis::new(8, 3, 1, Padding::Same).unwrap();
+        HostConv { spec, kernel: vec![1.0; 32 * 9], bias: vec![0.0; 32], axes: [axis; 2] }
+    }
+
+    fn built(conv: &Conv<Flex>) -> Formulation {
+        match conv.kernel {
+            Kernel::Own(_) => Formulation::Own,
+            Kernel::Burn(BurnConv::Library(..), _) => Formulation::Library,
+            Kernel::Burn(BurnConv::Product(_), _) => Formulation::Product,
+            Kernel::Burn(BurnConv::Shifts(_), _) => Formulation::Shifts,
+        }
+    }
+
+    #[test]
+    fn the_given_formulation_is_built() {
+        let host = depthwise();
+        let shape = shape_name(&host.spec, &host.axes);
+        for given in Formulation::candidates::<Flex>(&host) {
+            let mut known = Formulations::default();
+            known.set(&shape, given);
+            let mut chooser = Chooser::new(known, Duration::ZERO);
+            let conv = Conv::<Flex>::new(&host, &mut chooser, &Buffers::default(), &FlexDevice);
+            assert_eq!(built(&conv), given);
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_built_and_can_be_got() {
+        let host = depthwise();
+        let mut chooser = Chooser::new(Formulations::default(), Duration::MAX);
+        let conv = Conv::<Flex>::new(&host, &mut chooser, &Buffers::default(), &FlexDevice);
+        assert_eq!(chooser.chosen().get(&shape_name(&host.spec, &host.axes)), Some(built(&conv)));
+    }
+}
