@@ -15,7 +15,8 @@ mod networks;
 mod weights;
 
 pub use bundle::{Bundle, BundleError};
-pub use device::{Device, ModelError, UnknownDevice, load};
+pub use device::{Device, ModelError, UnknownDevice, load, load_with};
+pub use layers::{Formulation, Formulations};
 pub use manifest::{
     Activation, Architecture, EmbeddingSpec, FileSpec, Manifest, ManifestError, Precision, PreprocessSpec, ResizeSpec,
 };

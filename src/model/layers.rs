@@ -6,17 +6,24 @@
 //! - padding is known in pixels on each side, TensorFlow's `SAME` too;
 //! - of the formulations of a convolution (see [`Formulation`]) the one to use is chosen.
 
-#![allow(dead_code, unused_imports, reason = "other networks use what EfficientNet-Lite does not")]
-
 mod builder;
+mod choice;
 mod conv;
 mod fold;
+mod input;
+mod kernels;
 mod linear;
+mod plain;
 mod pool;
 mod spec;
+#[cfg(test)]
+mod tests;
 
-pub(super) use builder::{Builder, Kernels};
-pub(super) use conv::{Conv, Formulation};
+pub(super) use builder::Builder;
+pub use choice::{Formulation, Formulations};
+pub(super) use conv::Conv;
+pub(super) use input::Normalise;
+pub(super) use kernels::Kernels;
 pub(super) use linear::{LayerNorm, Linear, attention};
 pub(super) use pool::{MaxPool, global_average};
 pub(super) use spec::{Act, ConvSpec, Padding};

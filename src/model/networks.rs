@@ -23,7 +23,7 @@ use self::resnet::{BlockKind, ResNet};
 pub(super) use self::variant::VariantError;
 pub use self::variant::{Padding, Variant};
 use self::vit::Transformer;
-use super::layers::{Act, Builder, Kernels, Linear};
+use super::layers::{Act, Builder, Formulations, Kernels, Linear};
 use super::manifest::{Architecture, Manifest};
 use super::weights::{Weights, WeightsError};
 
@@ -97,25 +97,28 @@ pub(super) fn check_variant(
 }
 
 impl<B: Kernels> Network<B> {
-    /// Takes every tensor of the weights and puts the network of the manifest on the device.
+    /// Takes every tensor of the weights and puts the network of the manifest on the device. Formulations that are not
+    /// given are measured, and added.
     ///
     /// # Errors
     /// [`WeightsError`] names the tensor that is missing, left over or does not fit.
     pub(super) fn load(
         manifest: &Manifest,
         mut weights: Weights<'_>,
+        formulations: &mut Formulations,
         device: &B::Device,
     ) -> Result<Self, WeightsError> {
         let size = [manifest.input.height as usize, manifest.input.width as usize];
         let shape = Shape::new(manifest.architecture, &manifest.variant, size).expect("Manifest::parse checked it");
         weights.ignore_suffix(IGNORED_SUFFIX);
-        let builder = &mut Builder::new(&mut weights, size, device);
+        let builder = &mut Builder::new(&mut weights, size, device).with_formulations(std::mem::take(formulations));
         let network = match &shape {
             Shape::Mobile(shape) => Network::Mobile(Mobile::take(builder, shape, manifest.classes)?),
             Shape::ResNet(shape) => Network::ResNet(ResNet::take(builder, shape, manifest.classes)?),
             Shape::ConvNext(shape) => Network::ConvNext(ConvNext::take(builder, shape, manifest.classes)?),
             Shape::Transformer(shape) => Network::Transformer(Transformer::take(builder, shape, manifest.classes)?),
         };
+        *formulations = builder.formulations().clone();
         weights.finish()?;
         Ok(network)
     }

@@ -1,24 +1,19 @@
 //! Builds layers in the order of a network, out of its weights.
 
-use burn::backend::flex::Flex;
-use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use std::time::Duration;
 
+use burn::tensor::Tensor;
+
+use super::choice::{Chooser, Formulations};
 use super::conv::Conv;
 use super::fold::{HostConv, fold_batch_norm, transpose};
+use super::kernels::Kernels;
 use super::linear::{LayerNorm, Linear};
+use super::plain::Buffers;
 use super::pool::MaxPool;
 use super::spec::{Act, Axis, ConvSpec, Padding};
 use super::upload;
 use crate::model::weights::{Weights, WeightsError};
-
-/// A backend that networks run on.
-pub(in crate::model) trait Kernels: Backend {}
-
-impl Kernels for Flex {}
-
-#[cfg(feature = "cuda")]
-impl Kernels for burn::backend::Cuda {}
 
 /// Takes weights layer by layer and follows the size of the picture through the network.
 pub(in crate::model) struct Builder<'w, 'a, B: Kernels> {
@@ -28,12 +23,30 @@ pub(in crate::model) struct Builder<'w, 'a, B: Kernels> {
     /// branch that starts earlier.
     pub(in crate::model) size: [usize; 2],
     device: &'w B::Device,
+    buffers: Buffers,
+    chooser: Chooser,
 }
+
+/// Time for measuring formulations at load. On the processor a kernel of our own, where there is one, is rarely beaten;
+/// elsewhere kernels are compiled for each.
+const MEASURING: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(20)];
 
 impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
     /// For pictures of `size` (rows, columns).
     pub(in crate::model) fn new(weights: &'w mut Weights<'a>, size: [usize; 2], device: &'w B::Device) -> Self {
-        Builder { weights, size, device }
+        let chooser = Chooser::new(Formulations::default(), MEASURING[usize::from(!B::PLAIN)]);
+        Builder { weights, size, device, buffers: Buffers::default(), chooser }
+    }
+
+    /// With formulations that were chosen earlier. Those that are missing are measured.
+    pub(in crate::model) fn with_formulations(mut self, known: Formulations) -> Self {
+        self.chooser = Chooser::new(known, MEASURING[usize::from(!B::PLAIN)]);
+        self
+    }
+
+    /// The formulations of all convolutions so far.
+    pub(in crate::model) fn formulations(&self) -> &Formulations {
+        self.chooser.chosen()
     }
 
     /// Takes `{conv}.weight` and the four tensors of the batch norm `norm`.
@@ -74,7 +87,8 @@ impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
         bias: Vec<f32>,
     ) -> Result<Conv<B>, WeightsError> {
         let axes = self.step(name, spec.kernel, spec.stride, spec.padding)?;
-        Ok(Conv::new(&HostConv { spec, kernel, bias, axes }, self.device))
+        let conv = HostConv { spec, kernel, bias, axes };
+        Ok(Conv::new(&conv, &mut self.chooser, &self.buffers, self.device))
     }
 
     /// Takes `{name}.weight` as PyTorch stores it, `[outputs, inputs]`, and `{name}.bias`.
@@ -95,7 +109,7 @@ impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
     /// A linear layer of values that the network has prepared: a weight `[outputs, inputs]` and a bias for each output.
     pub(in crate::model) fn linear_from(&mut self, weight: &[f32], bias: Vec<f32>, activation: Act) -> Linear<B> {
         let (inputs, outputs) = (weight.len() / bias.len().max(1), bias.len());
-        Linear::new(transpose(weight, outputs, inputs), bias, activation, self.device)
+        Linear::new(transpose(weight, outputs, inputs), bias, activation, &self.buffers, self.device)
     }
 
     /// Takes `{name}.weight` and `{name}.bias`.
@@ -110,7 +124,7 @@ impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
     ) -> Result<LayerNorm<B>, WeightsError> {
         let weight = self.weights.take(&format!("{name}.weight"), &[channels])?;
         let bias = self.weights.take(&format!("{name}.bias"), &[channels])?;
-        Ok(LayerNorm::new(weight, bias, epsilon, self.device))
+        Ok(LayerNorm::new(weight, bias, epsilon, &self.buffers, self.device))
     }
 
     /// The largest of each `kernel × kernel` pixels; padding never wins. `name` is for the error.
@@ -124,20 +138,8 @@ impl<'w, 'a, B: Kernels> Builder<'w, 'a, B> {
         stride: usize,
         padding: usize,
     ) -> Result<MaxPool, WeightsError> {
-        self.step(name, kernel, stride, Padding::Each(padding))?;
-        Ok(MaxPool { kernel, stride, padding })
-    }
-
-    /// Takes the tensor `name` of the shape `dims` and puts it on the device.
-    ///
-    /// # Errors
-    /// [`WeightsError`] names the tensor when it does not fit.
-    pub(in crate::model) fn tensor<const D: usize>(
-        &mut self,
-        name: &str,
-        dims: [usize; D],
-    ) -> Result<Tensor<B, D>, WeightsError> {
-        Ok(upload(self.weights.take(name, &dims)?, dims, self.device))
+        let axes = self.step(name, kernel, stride, Padding::Each(padding))?;
+        Ok(MaxPool { kernel, stride, padding, axes, buffers: self.buffers.clone() })
     }
 
     /// Puts values that the network has prepared on the device.

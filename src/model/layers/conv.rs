@@ -1,26 +1,19 @@
 //! A convolution on a device, in one of several formulations with the same result.
 
+use std::time::{Duration, Instant};
+
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::s;
 
-use super::builder::Kernels;
+use super::choice::{Chooser, Formulation, Measured, shape_name};
 use super::fold::HostConv;
-use super::spec::{Act, Axis, ConvSpec};
+use super::kernels::Kernels;
+use super::plain::{Buffers, PlainConv};
+use super::spec::{Axis, ConvSpec};
 use super::upload;
-
-/// How a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::model) enum Formulation {
-    /// The backend's own convolution, on a transposed view.
-    Library,
-    /// A matrix product: a kernel of one pixel, or one that never overlaps itself.
-    Product,
-    /// Depthwise: for each pixel of the kernel, the picture shifted by it, times its weights.
-    Shifts,
-}
 
 /// A convolution with bias and activation. Takes and gives `[batch, rows, columns, channels]`.
 #[derive(Debug)]
@@ -28,11 +21,16 @@ pub(in crate::model) struct Conv<B: Backend> {
     spec: ConvSpec,
     axes: [Axis; 2],
     kernel: Kernel<B>,
-    bias: Tensor<B, 1>,
 }
 
 #[derive(Debug)]
 enum Kernel<B: Backend> {
+    Own(PlainConv),
+    Burn(BurnConv<B>, Tensor<B, 1>),
+}
+
+#[derive(Debug)]
+enum BurnConv<B: Backend> {
     /// `[output, input / groups, rows, columns]`
     Library(Tensor<B, 4>, ConvOptions<2>),
     /// `[side × side × input, output]`
@@ -41,12 +39,20 @@ enum Kernel<B: Backend> {
     Shifts(Tensor<B, 2>),
 }
 
+/// Images that are measured with: the one of a single thread on the processor, as many as fill other devices.
+const PROBE_IMAGES: [usize; 2] = [1, 8];
+/// Runs after the first, of which the shortest counts.
+const PROBE_RUNS: usize = 3;
+
 impl Formulation {
     /// Those that can compute a convolution, the likeliest to be fast first.
-    pub(super) fn candidates(conv: &HostConv) -> Vec<Formulation> {
+    pub(super) fn candidates<B: Kernels>(conv: &HostConv) -> Vec<Formulation> {
         let ConvSpec { kernel, stride, groups, .. } = conv.spec;
         let unpadded = conv.axes.iter().all(|axis| axis.start == 0 && axis.end == 0);
         let mut candidates = Vec::new();
+        if B::PLAIN && PlainConv::fits(&conv.spec) {
+            candidates.push(Formulation::Own);
+        }
         if groups == 1 && (kernel == 1 || kernel == stride) && unpadded {
             candidates.push(Formulation::Product);
         }
@@ -59,48 +65,68 @@ impl Formulation {
 }
 
 impl<B: Kernels> Conv<B> {
-    pub(super) fn new(conv: &HostConv, device: &B::Device) -> Self {
-        Self::with(Formulation::candidates(conv)[0], conv, device)
+    /// With the formulation that is known or fastest.
+    pub(super) fn new(conv: &HostConv, chooser: &mut Chooser, buffers: &Buffers, device: &B::Device) -> Self {
+        let candidates = Formulation::candidates::<B>(conv);
+        let shape = shape_name(&conv.spec, &conv.axes);
+        let measure = |candidate, best| measure::<B>(candidate, conv, buffers, device, best);
+        let formulation = chooser.choose(&shape, &candidates, measure);
+        Self::with(formulation, conv, buffers, device)
     }
 
-    pub(super) fn with(formulation: Formulation, conv: &HostConv, device: &B::Device) -> Self {
+    pub(super) fn with(formulation: Formulation, conv: &HostConv, buffers: &Buffers, device: &B::Device) -> Self {
         let ConvSpec { input, output, kernel: side, stride, groups, .. } = conv.spec;
+        let bias = || upload(conv.bias.clone(), [output], device);
         let kernel = match formulation {
+            Formulation::Own => Kernel::Own(PlainConv::new(conv, buffers.clone())),
             Formulation::Library => {
                 let (kernel, [rows, columns]) = conv.symmetric();
                 let padding = conv.axes.map(|axis| axis.start.max(axis.end));
                 let options = ConvOptions::new([stride; 2], padding, [1, 1], groups);
-                Kernel::Library(upload(kernel, [output, input / groups, rows, columns], device), options)
+                let kernel = upload(kernel, [output, input / groups, rows, columns], device);
+                Kernel::Burn(BurnConv::Library(kernel, options), bias())
             }
-            Formulation::Product => Kernel::Product(upload(conv.by_position(), [side * side * input, output], device)),
-            Formulation::Shifts => Kernel::Shifts(upload(conv.by_position(), [side * side, output], device)),
+            Formulation::Product => {
+                let matrix = upload(conv.by_position(), [side * side * input, output], device);
+                Kernel::Burn(BurnConv::Product(matrix), bias())
+            }
+            Formulation::Shifts => {
+                let weights = upload(conv.by_position(), [side * side, output], device);
+                Kernel::Burn(BurnConv::Shifts(weights), bias())
+            }
         };
-        Conv { spec: conv.spec, axes: conv.axes, kernel, bias: upload(conv.bias.clone(), [output], device) }
+        Conv { spec: conv.spec, axes: conv.axes, kernel }
     }
 
     /// The activation of the convolution plus its bias.
     pub(in crate::model) fn forward(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        self.spec.activation.apply(self.linear(x))
+        match &self.kernel {
+            Kernel::Own(own) => own_kernel(B::on_plain([x], |[x]| own.run(x, None))),
+            Kernel::Burn(conv, bias) => self.spec.activation.apply(self.linear(x, conv, bias)),
+        }
     }
 
     /// The activation of the convolution plus its bias plus `residual`, which has the shape of what comes out.
     pub(in crate::model) fn forward_add(&self, x: Tensor<B, 4>, residual: Tensor<B, 4>) -> Tensor<B, 4> {
-        self.spec.activation.apply(self.linear(x) + residual)
+        match &self.kernel {
+            Kernel::Own(own) => own_kernel(B::on_plain([x, residual], |[x, residual]| own.run(x, Some(residual)))),
+            Kernel::Burn(conv, bias) => self.spec.activation.apply(self.linear(x, conv, bias) + residual),
+        }
     }
 
-    fn linear(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
-        match &self.kernel {
-            Kernel::Library(kernel, options) => {
+    fn linear(&self, x: Tensor<B, 4>, conv: &BurnConv<B>, bias: &Tensor<B, 1>) -> Tensor<B, 4> {
+        match conv {
+            BurnConv::Library(kernel, options) => {
                 let x = x.permute([0, 3, 1, 2]);
-                conv2d(x, kernel.clone(), Some(self.bias.clone()), options.clone()).permute([0, 2, 3, 1])
+                conv2d(x, kernel.clone(), Some(bias.clone()), options.clone()).permute([0, 2, 3, 1])
             }
-            Kernel::Product(matrix) => {
+            BurnConv::Product(matrix) => {
                 let [batch, ..] = x.dims();
                 let [rows, columns] = self.axes.map(|axis| axis.output);
-                let product = self.patches(x).matmul(matrix.clone()) + self.bias.clone().unsqueeze();
+                let product = self.patches(x).matmul(matrix.clone()) + bias.clone().unsqueeze();
                 product.reshape([batch, rows, columns, self.spec.output])
             }
-            Kernel::Shifts(weights) => self.shifted_sum(x, weights) + self.bias.clone().unsqueeze(),
+            BurnConv::Shifts(weights) => self.shifted_sum(x, weights) + bias.clone().unsqueeze(),
         }
     }
 
@@ -135,7 +161,92 @@ impl<B: Kernels> Conv<B> {
     }
 }
 
-/// The activation of a layer of which nothing else is known.
-pub(super) fn finish<B: Backend, const D: usize>(x: Tensor<B, D>, bias: Tensor<B, 1>, act: Act) -> Tensor<B, D> {
-    act.apply(x + bias.unsqueeze())
+/// Builds a candidate and runs it: once so that everything is compiled, tuned and in the caches, then for its time,
+/// until it is clear that it will not be the best.
+fn measure<B: Kernels>(
+    candidate: Formulation,
+    conv: &HostConv,
+    buffers: &Buffers,
+    device: &B::Device,
+    best: Option<Duration>,
+) -> Measured {
+    let start = Instant::now();
+    let layer = Conv::<B>::with(candidate, conv, buffers, device);
+    let [rows, columns] = conv.axes.map(|axis| axis.input);
+    let images = PROBE_IMAGES[usize::from(!B::PLAIN)];
+    let x = Tensor::<B, 4>::ones([images, rows, columns, conv.spec.input], device);
+    let run = || {
+        let start = Instant::now();
+        let y = layer.forward(x.clone());
+        // An error comes back with the next result that is read.
+        let synced = B::sync(device).is_ok();
+        drop(y);
+        if synced { start.elapsed() } else { Duration::MAX }
+    };
+    let mut shortest = run();
+    for _ in 0..PROBE_RUNS {
+        if best.is_some_and(|best| shortest > best.saturating_mul(4)) {
+            break;
+        }
+        shortest = shortest.min(run());
+    }
+    Measured { shortest, spent: start.elapsed() }
+}
+
+/// The result of a kernel of our own, which is only chosen for a backend that runs it.
+pub(super) fn own_kernel<T, E>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|_| unreachable!("an own kernel on a backend without plain memory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::flex::{Flex, FlexDevice};
+
+    use super::*;
+    use crate::model::layers::choice::Formulations;
+    use crate::model::layers::{Act, Padding};
+
+    fn depthwise() -> HostConv {
+        let spec = ConvSpec {
+            input: 32,
+            output: 32,
+            kernel: 3,
+            stride: 1,
+            groups: 32,
+            padding: Padding::Same,
+            activation: Act::None,
+        };
+        let axis = Axis::new(8, 3, 1, Padding::Same).unwrap();
+        HostConv { spec, kernel: vec![1.0; 32 * 9], bias: vec![0.0; 32], axes: [axis; 2] }
+    }
+
+    fn built(conv: &Conv<Flex>) -> Formulation {
+        match conv.kernel {
+            Kernel::Own(_) => Formulation::Own,
+            Kernel::Burn(BurnConv::Library(..), _) => Formulation::Library,
+            Kernel::Burn(BurnConv::Product(_), _) => Formulation::Product,
+            Kernel::Burn(BurnConv::Shifts(_), _) => Formulation::Shifts,
+        }
+    }
+
+    #[test]
+    fn the_given_formulation_is_built() {
+        let host = depthwise();
+        let shape = shape_name(&host.spec, &host.axes);
+        for given in Formulation::candidates::<Flex>(&host) {
+            let mut known = Formulations::default();
+            known.set(&shape, given);
+            let mut chooser = Chooser::new(known, Duration::ZERO);
+            let conv = Conv::<Flex>::new(&host, &mut chooser, &Buffers::default(), &FlexDevice);
+            assert_eq!(built(&conv), given);
+        }
+    }
+
+    #[test]
+    fn what_was_measured_is_built_and_can_be_got() {
+        let host = depthwise();
+        let mut chooser = Chooser::new(Formulations::default(), Duration::MAX);
+        let conv = Conv::<Flex>::new(&host, &mut chooser, &Buffers::default(), &FlexDevice);
+        assert_eq!(chooser.chosen().get(&shape_name(&host.spec, &host.axes)), Some(built(&conv)));
+    }
 }

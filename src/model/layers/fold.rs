@@ -4,6 +4,7 @@ use super::spec::{Axis, ConvSpec};
 use crate::model::weights::{Weights, WeightsError, check_finite};
 
 /// A convolution with bias, for pictures of one size.
+#[derive(Clone, Debug)]
 pub(super) struct HostConv {
     pub(super) spec: ConvSpec,
     /// `[output, input / groups, side, side]`

@@ -6,7 +6,7 @@ use burn::backend::flex::{Flex, FlexDevice};
 use burn::tensor::Tensor;
 
 use super::{Network, Output};
-use crate::model::layers::upload;
+use crate::model::layers::{Formulations, upload};
 use crate::model::weights::Weights;
 use crate::model::{Bundle, Manifest};
 
@@ -26,7 +26,7 @@ fn networks() -> impl Iterator<Item = Small> {
     directories.into_iter().map(|directory| {
         let bundle = Bundle::open(&directory).unwrap();
         let weights = Weights::parse(bundle.weights()).unwrap();
-        let network = Network::load(bundle.manifest(), weights, &FlexDevice).unwrap();
+        let network = Network::load(bundle.manifest(), weights, &mut Formulations::default(), &FlexDevice).unwrap();
         Small { name: directory.file_name().unwrap().to_string_lossy().into_owned(), bundle, network }
     })
 }
