@@ -12,10 +12,11 @@ pub mod labels;
 mod layers;
 mod manifest;
 mod networks;
+mod precision;
 mod weights;
 
 pub use bundle::{Bundle, BundleError};
-pub use device::{Device, ModelError, UnknownDevice, load};
+pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
 pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
 pub use weights::{Weights, WeightsError};
 

@@ -9,8 +9,9 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
+use super::precision;
 use super::weights::{Weights, WeightsError, check_finite};
 
 /// A square convolution without bias, followed by batch norm.
@@ -134,13 +135,13 @@ pub(super) fn global_average<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     x.reshape([batch, channels, rows * columns]).mean_dim(2).reshape([batch, channels])
 }
 
-/// Puts `f32` values on a device.
+/// Puts values on a device, in the numbers of [`precision`].
 pub(super) fn upload<B: Backend, const D: usize>(
     values: Vec<f32>,
     dims: [usize; D],
     device: &B::Device,
 ) -> Tensor<B, D> {
-    Tensor::from_data(TensorData::new(values, dims), (device, DType::F32))
+    Tensor::from_data(TensorData::new(values, dims), (device, precision::float()))
 }
 
 /// Scales the kernel of each output channel by `weight / √(variance + ε)` and returns the bias that completes it,
