@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use self::efficientnet_lite::{EfficientNetLite, LITE0};
+use super::layers::{Builder, Kernels};
 use super::manifest::{Architecture, Manifest};
 use super::weights::{Weights, WeightsError};
 
@@ -23,7 +24,7 @@ pub(super) enum Network<B: Backend> {
     EfficientNetLite(EfficientNetLite<B>),
 }
 
-impl<B: Backend> Network<B> {
+impl<B: Kernels> Network<B> {
     /// Takes every tensor of the weights and puts the network of the manifest on the device.
     ///
     /// # Errors
@@ -34,16 +35,17 @@ impl<B: Backend> Network<B> {
         device: &B::Device,
     ) -> Result<Self, WeightsError> {
         let size = [manifest.input.height as usize, manifest.input.width as usize];
+        let mut builder = Builder::new(&mut weights, size, device);
         let network = match manifest.architecture {
             Architecture::EfficientNetLite0 => {
-                Network::EfficientNetLite(EfficientNetLite::take(&mut weights, &LITE0, manifest.classes, size, device)?)
+                Network::EfficientNetLite(EfficientNetLite::take(&mut builder, &LITE0, manifest.classes)?)
             }
         };
         weights.finish()?;
         Ok(network)
     }
 
-    /// Takes normalised pixels `[batch, 3, rows, columns]`.
+    /// Takes normalised pixels `[batch, rows, columns, 3]`.
     pub(super) fn forward(&self, x: Tensor<B, 4>) -> Output<B> {
         match self {
             Network::EfficientNetLite(network) => network.forward(x),

@@ -56,6 +56,20 @@ pub enum WeightsError {
         /// The value: not finite, or a variance below zero.
         value: f32,
     },
+    /// A picture that is smaller than a kernel by the time it gets there.
+    #[error(
+        "the input is too small for the network: {rows} × {columns} pixels reach {name}, whose kernel is {kernel} wide"
+    )]
+    TooSmall {
+        /// The layer.
+        name: String,
+        /// Rows that reach it.
+        rows: usize,
+        /// Columns that reach it.
+        columns: usize,
+        /// Side of its kernel in pixels.
+        kernel: usize,
+    },
     /// Tensors that the network does not use: it is not the one that they were trained in.
     #[error("{count} tensors belong to no layer: {}", .listed.join(", "))]
     Unused {

@@ -13,12 +13,15 @@ use cudarc::driver::result::{self, device};
 use super::engine::{Batching, Engine};
 use super::gpu::{Gpu, claim};
 use super::{Bundle, Classifier, GpuSettings, ModelError};
+use crate::model::layers::Kernels;
 
 /// One operation, one kernel.
 type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// Device nodes of the driver: on Linux, and on Windows' Linux.
 const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+impl Kernels for Unfused {}
 
 /// Puts a bundle's model on the GPU `index`.
 ///

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::failure::{guarded, verdict};
 use super::{Bundle, Classifier, ModelError};
 use crate::image::Pixels;
-use crate::model::layers::upload;
+use crate::model::layers::{Kernels, upload};
 use crate::model::manifest::{EmbeddingSpec, Precision};
 use crate::model::networks::{Network, Output};
 use crate::model::precision;
@@ -30,9 +30,9 @@ pub(super) enum Batching {
 
 pub(super) struct Engine<B: Backend> {
     network: Network<B>,
-    /// `[1, 3, 1, 1]`
+    /// `[1, 1, 1, 3]`
     mean: Tensor<B, 4>,
-    /// `[1, 3, 1, 1]`
+    /// `[1, 1, 1, 3]`
     std: Tensor<B, 4>,
     /// Numbers that the network is computed in.
     float: DType,
@@ -47,7 +47,7 @@ pub(super) struct Engine<B: Backend> {
     failed: Option<String>,
 }
 
-impl<B: Backend> Engine<B> {
+impl<B: Kernels> Engine<B> {
     /// Puts the bundle's network on `device`, known to people as `name`.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl<B: Backend> Engine<B> {
             let weights = Weights::parse(bundle.weights())?;
             Ok(Engine {
                 network: precision::within(float, || Network::load(manifest, weights, &device))?,
-                mean: upload(manifest.preprocess.mean.to_vec(), [1, 3, 1, 1], &device),
-                std: upload(manifest.preprocess.std.to_vec(), [1, 3, 1, 1], &device),
+                mean: upload(manifest.preprocess.mean.to_vec(), [1, 1, 1, 3], &device),
+                std: upload(manifest.preprocess.std.to_vec(), [1, 1, 1, 3], &device),
                 float,
                 device: device.clone(),
                 name: name.clone(),
@@ -103,8 +103,7 @@ impl<B: Backend> Engine<B> {
     fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
         let pixels = TensorData::new(rgb, [images, self.height, self.width, 3]);
         let pixels = Tensor::<B, 4, Int>::from_data(pixels, (&self.device, DType::U8));
-        let x = pixels.float().permute([0, 3, 1, 2]);
-        let x = (x - self.mean.clone()) / self.std.clone();
+        let x = (pixels.float() - self.mean.clone()) / self.std.clone();
         let Output { logits, features } = self.network.forward(x.cast(self.float));
         let mut answers: Vec<Answer> =
             rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();
@@ -140,7 +139,7 @@ impl<B: Backend> Engine<B> {
     }
 }
 
-impl<B: Backend> Classifier for Engine<B> {
+impl<B: Kernels> Classifier for Engine<B> {
     fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
         if let Some(odd) = images.iter().find(|image| !self.takes(image)) {
             return Err(DeviceError::Failed(format!("an image of {} × {} pixels was given", odd.width, odd.height)));

@@ -8,9 +8,13 @@ use wgpu::{AdapterInfo, Backends, DeviceType, Instance, InstanceDescriptor};
 use super::engine::{Batching, Engine};
 use super::gpu::{Gpu, claim};
 use super::{Bundle, Classifier, GpuSettings, ModelError};
+use crate::model::layers::Kernels;
 
 /// One operation, one kernel.
 type Unfused = CubeBackend<WgpuRuntime, f32, i32, u8>;
+
+impl Kernels for Vulkan {}
+impl Kernels for Unfused {}
 
 /// Puts a bundle's model on the GPU `index`, or on the processor's own driver without one.
 ///

@@ -7,9 +7,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::model::layers::{Conv, ConvSpec, FoldedConv, Linear, global_average, relu6};
+use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, Linear, Padding, global_average};
 use crate::model::networks::Output;
-use crate::model::weights::{Weights, WeightsError};
+use crate::model::weights::WeightsError;
 
 /// TensorFlow's epsilon for EfficientNet, not PyTorch's default of 1e-5.
 const BATCH_NORM_EPSILON: f64 = 1e-3;
@@ -80,93 +80,78 @@ struct Block<B: Backend> {
     residual: bool,
 }
 
-/// Takes convolutions in the order of the network, following the size of the picture.
-struct Taker<'w, 'a, D> {
-    weights: &'w mut Weights<'a>,
-    /// Rows and columns at this point of the network.
-    size: [usize; 2],
-    device: &'w D,
-}
-
-impl<B: Backend> EfficientNetLite<B> {
-    /// Takes the tensors of a network for pictures of `size` (rows, columns).
+impl<B: Kernels> EfficientNetLite<B> {
+    /// Takes the tensors of a network.
     ///
     /// # Errors
     /// [`WeightsError`] names the tensor that does not fit.
     pub(in crate::model) fn take(
-        weights: &mut Weights<'_>,
+        builder: &mut Builder<'_, '_, B>,
         variant: &Variant,
         classes: usize,
-        size: [usize; 2],
-        device: &B::Device,
     ) -> Result<Self, WeightsError> {
-        let mut taker = Taker { weights, size, device };
-        let stem = ConvSpec { input: 3, output: STEM_CHANNELS, kernel: 3, stride: 2, groups: 1 };
-        let stem = taker.conv(("_conv_stem", "_bn0"), stem)?;
+        let stem = ConvSpec { kernel: 3, stride: 2, activation: Act::Relu6, ..pointwise(3, STEM_CHANNELS) };
+        let stem = builder.conv_norm(("_conv_stem", "_bn0"), stem, BATCH_NORM_EPSILON)?;
         let mut blocks = Vec::new();
         let mut channels = STEM_CHANNELS;
         for (index, stage) in STAGES.iter().enumerate() {
             let output = variant.channels(stage.output);
             for repeat in 0..variant.repeats(index) {
                 let stride = if repeat == 0 { stage.stride } else { 1 };
-                blocks.push(taker.block(blocks.len(), stage, [channels, output], stride)?);
+                blocks.push(Block::take(builder, blocks.len(), stage, [channels, output], stride)?);
                 channels = output;
             }
         }
-        let head = ConvSpec { input: channels, output: HEAD_CHANNELS, kernel: 1, stride: 1, groups: 1 };
-        let head = taker.conv(("_conv_head", "_bn1"), head)?;
-        let classifier = Linear::take(taker.weights, "_fc", [HEAD_CHANNELS, classes], device)?;
+        let head = ConvSpec { activation: Act::Relu6, ..pointwise(channels, HEAD_CHANNELS) };
+        let head = builder.conv_norm(("_conv_head", "_bn1"), head, BATCH_NORM_EPSILON)?;
+        let classifier = builder.linear("_fc", [HEAD_CHANNELS, classes], Act::None)?;
         Ok(EfficientNetLite { stem, blocks, head, classifier })
     }
 
-    /// Takes normalised pixels `[batch, 3, rows, columns]`.
+    /// Takes normalised pixels `[batch, rows, columns, 3]`.
     pub(in crate::model) fn forward(&self, x: Tensor<B, 4>) -> Output<B> {
-        let x = relu6(self.stem.forward(x));
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
-        let features = global_average(relu6(self.head.forward(x)));
+        let x = self.blocks.iter().fold(self.stem.forward(x), |x, block| block.forward(x));
+        let features = global_average(self.head.forward(x));
         Output { logits: self.classifier.forward(features.clone()), features }
     }
 }
 
-impl<B: Backend> Block<B> {
-    fn forward(&self, input: Tensor<B, 4>) -> Tensor<B, 4> {
-        let wide = match &self.expand {
-            Some(expand) => relu6(expand.forward(input.clone())),
-            None => input.clone(),
-        };
-        let output = self.project.forward(relu6(self.depthwise.forward(wide)));
-        if self.residual { output + input } else { output }
-    }
-}
-
-impl<D> Taker<'_, '_, D> {
-    fn conv<B: Backend<Device = D>>(&mut self, names: (&str, &str), spec: ConvSpec) -> Result<Conv<B>, WeightsError> {
-        let folded = FoldedConv::take(self.weights, names, spec, self.size, BATCH_NORM_EPSILON)?;
-        self.size = folded.output_size;
-        Ok(Conv::new(folded, self.device))
-    }
-
-    fn block<B: Backend<Device = D>>(
-        &mut self,
+impl<B: Kernels> Block<B> {
+    fn take(
+        builder: &mut Builder<'_, '_, B>,
         index: usize,
         stage: &Stage,
         [input, output]: [usize; 2],
         stride: usize,
-    ) -> Result<Block<B>, WeightsError> {
+    ) -> Result<Self, WeightsError> {
         let wide = input * stage.expansion;
         let mut conv = |conv: &str, norm: &str, spec| {
-            self.conv((&format!("_blocks.{index}.{conv}"), &format!("_blocks.{index}.{norm}")), spec)
+            let names = (format!("_blocks.{index}.{conv}"), format!("_blocks.{index}.{norm}"));
+            builder.conv_norm((&names.0, &names.1), spec, BATCH_NORM_EPSILON)
         };
-        let pointwise = |input, output| ConvSpec { input, output, kernel: 1, stride: 1, groups: 1 };
-        let depthwise = ConvSpec { input: wide, output: wide, kernel: stage.kernel, stride, groups: wide };
+        let depthwise = ConvSpec { kernel: stage.kernel, stride, groups: wide, ..pointwise(wide, wide) };
         Ok(Block {
             expand: match stage.expansion {
                 1 => None,
-                _ => Some(conv("_expand_conv", "_bn0", pointwise(input, wide))?),
+                _ => Some(conv("_expand_conv", "_bn0", ConvSpec { activation: Act::Relu6, ..pointwise(input, wide) })?),
             },
-            depthwise: conv("_depthwise_conv", "_bn1", depthwise)?,
+            depthwise: conv("_depthwise_conv", "_bn1", ConvSpec { activation: Act::Relu6, ..depthwise })?,
             project: conv("_project_conv", "_bn2", pointwise(wide, output))?,
             residual: stride == 1 && input == output,
         })
     }
+
+    fn forward(&self, input: Tensor<B, 4>) -> Tensor<B, 4> {
+        let wide = match &self.expand {
+            Some(expand) => expand.forward(input.clone()),
+            None => input.clone(),
+        };
+        let filtered = self.depthwise.forward(wide);
+        if self.residual { self.project.forward_add(filtered, input) } else { self.project.forward(filtered) }
+    }
+}
+
+/// A convolution of one pixel without activation.
+fn pointwise(input: usize, output: usize) -> ConvSpec {
+    ConvSpec { input, output, kernel: 1, stride: 1, groups: 1, padding: Padding::Same, activation: Act::None }
 }
