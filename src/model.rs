@@ -17,7 +17,8 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
-pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision, Variant};
+pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision};
+pub use networks::{Padding, Variant};
 pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;

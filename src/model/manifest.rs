@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::networks::{self, Variant, VariantError};
 use crate::image::{Filter, Preprocess};
 
 /// The only schema version so far.
@@ -58,22 +59,51 @@ pub struct Manifest {
     pub files: BTreeMap<String, FileSpec>,
 }
 
-/// The networks that can be run, by the name in `model.json`.
+/// The networks that can be run, by the name in `model.json`. `docs/networks.md` says which tensor names each takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Architecture {
-    /// EfficientNet-Lite0, with the tensor names of the `efficientnet-lite-pytorch` package.
+    /// `efficientnet-lite0`, trained at 224 × 224.
     #[serde(rename = "efficientnet-lite0")]
     EfficientNetLite0,
-}
-
-/// How a network departs from its architecture's usual shape. What is missing is as usual.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Variant {
-    /// Blocks of each stage.
-    pub depths: Option<Vec<usize>>,
-    /// Channels of each stage.
-    pub widths: Option<Vec<usize>>,
+    /// `efficientnet-lite1`, trained at 240 × 240.
+    #[serde(rename = "efficientnet-lite1")]
+    EfficientNetLite1,
+    /// `efficientnet-lite2`, trained at 260 × 260.
+    #[serde(rename = "efficientnet-lite2")]
+    EfficientNetLite2,
+    /// `efficientnet-lite3`, trained at 280 × 280.
+    #[serde(rename = "efficientnet-lite3")]
+    EfficientNetLite3,
+    /// `efficientnet-lite4`, trained at 300 × 300.
+    #[serde(rename = "efficientnet-lite4")]
+    EfficientNetLite4,
+    /// `mobilenet-v2`.
+    #[serde(rename = "mobilenet-v2")]
+    MobileNetV2,
+    /// `resnet-18`.
+    #[serde(rename = "resnet-18")]
+    ResNet18,
+    /// `resnet-34`.
+    #[serde(rename = "resnet-34")]
+    ResNet34,
+    /// `resnet-50`.
+    #[serde(rename = "resnet-50")]
+    ResNet50,
+    /// `resnet-101`.
+    #[serde(rename = "resnet-101")]
+    ResNet101,
+    /// `convnext-tiny`.
+    #[serde(rename = "convnext-tiny")]
+    ConvNextTiny,
+    /// `convnext-small`.
+    #[serde(rename = "convnext-small")]
+    ConvNextSmall,
+    /// `vit-s-16`: the vision transformer of 384 channels, with patches of 16 × 16 pixels.
+    #[serde(rename = "vit-s-16")]
+    VitS16,
+    /// `vit-b-16`: the vision transformer of 768 channels, with patches of 16 × 16 pixels.
+    #[serde(rename = "vit-b-16")]
+    VitB16,
 }
 
 /// The features that the last layer reads, as part of a result.
@@ -200,6 +230,9 @@ impl Manifest {
         for (field, side) in [("input.width", self.input.width), ("input.height", self.input.height)] {
             require((1..=MAX_SIDE).contains(&side), field, || format!("is {side}, not in 1 to {MAX_SIDE}"))?;
         }
+        let size = [self.input.height as usize, self.input.width as usize];
+        networks::check_variant(self.architecture, &self.variant, size)
+            .map_err(|VariantError { field, problem }| ManifestError::Field { field, problem })?;
         self.check_preprocess()?;
         for (path, file) in &self.files {
             check_file(path, file)?;

@@ -70,6 +70,23 @@ pub enum WeightsError {
         /// Side of its kernel in pixels.
         kernel: usize,
     },
+    /// A vision transformer's position embedding for another input size.
+    #[error(
+        "tensor {name} has {found} positions, an input of {columns} × {rows} pixels needs {needed}: a vision transformer \
+         runs at the input size that it was trained at"
+    )]
+    Positions {
+        /// The tensor.
+        name: String,
+        /// Positions in the file.
+        found: usize,
+        /// Positions that the input needs, one for each patch and one for the class token.
+        needed: usize,
+        /// Rows of the input.
+        rows: usize,
+        /// Columns of the input.
+        columns: usize,
+    },
     /// Tensors that the network does not use: it is not the one that they were trained in.
     #[error("{count} tensors belong to no layer: {}", .listed.join(", "))]
     Unused {
@@ -112,6 +129,23 @@ impl<'a> Weights<'a> {
         check_finite(name, &values)?;
         self.unused.remove(name);
         Ok(values)
+    }
+
+    /// Shape of the tensor `name`, where there is one.
+    #[must_use]
+    pub fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.tensors.tensor(name).ok().map(|tensor| tensor.shape().to_vec())
+    }
+
+    /// Whether there is a tensor whose name begins with `prefix`.
+    #[must_use]
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        self.tensors.names().iter().any(|name| name.starts_with(prefix))
+    }
+
+    /// Does without every tensor whose name ends in `suffix`.
+    pub fn ignore_suffix(&mut self, suffix: &str) {
+        self.unused.retain(|name| !name.ends_with(suffix));
     }
 
     /// Ends the reading.
