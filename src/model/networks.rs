@@ -11,6 +11,9 @@ mod resnet;
 mod variant;
 mod vit;
 
+#[cfg(test)]
+mod tests;
+
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 

@@ -57,9 +57,7 @@ pub enum WeightsError {
         value: f32,
     },
     /// A picture that is smaller than a kernel by the time it gets there.
-    #[error(
-        "the input is too small for the network: {rows} × {columns} pixels reach {name}, whose kernel is {kernel} wide"
-    )]
+    #[error("the input is too small for the network: {rows} × {columns} pixels reach {name}, whose kernel is {kernel} wide")]
     TooSmall {
         /// The layer.
         name: String,

@@ -12,6 +12,7 @@ mod images;
 mod local_pubsub;
 mod local_storage;
 mod models;
+mod networks;
 mod pipeline;
 mod raw;
 mod scenarios;
