@@ -6,10 +6,11 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clients::{ConnectError, Connector};
-use crate::config::{ModelConfig, RunConfig};
+use crate::config::{FetchConfig, ModelConfig, RunConfig, ServiceConfig};
+use crate::download::{Cache, DownloadError, Downloader, ModelSource};
 use crate::metrics::Metrics;
-use crate::model::golden::{self, GoldenError};
-use crate::model::{self, Bundle, BundleError, Classifier, ModelError};
+use crate::model::golden::{self, GoldenError, GoldenReport};
+use crate::model::{self, Bundle, BundleError, Classifier, Device, ModelError};
 use crate::pipeline::{self, Ended, Fatal, Parts};
 
 /// Why the worker could not start, or why it gave up.
@@ -39,6 +40,14 @@ pub enum LoadError {
         /// What is wrong with it.
         source: BundleError,
     },
+    /// The bundle cannot be read from Cloud Storage, or is not usable.
+    #[error("the model bundle {name} is not usable")]
+    Download {
+        /// Its place.
+        name: String,
+        /// Why.
+        source: DownloadError,
+    },
     /// The device does not take the model.
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -56,6 +65,8 @@ pub struct Loaded {
     pub bundle: Arc<Bundle>,
     /// The model.
     pub classifier: Box<dyn Classifier>,
+    /// How far its golden images were off.
+    pub golden: GoldenReport,
 }
 
 /// Runs the worker until `stop` is cancelled and what it holds is finished or returned.
@@ -83,7 +94,7 @@ pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationTo
 
 async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
     let connector = Connector::new(config.services.clone()).await?;
-    let model = load(&config.model).await?;
+    let model = load(&config.model, &config.services, &config.pipeline.fetch).await?;
     Ok(Parts {
         subscriber: connector.subscriber().await?,
         publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
@@ -95,28 +106,44 @@ async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
 /// Loads the model and runs its golden images, off the async runtime.
 ///
 /// # Errors
-/// The bundle is unusable, the device does not take it, or it computes something else than the golden logits.
-pub async fn load(config: &ModelConfig) -> Result<Loaded, LoadError> {
-    let config = config.clone();
-    tokio::task::spawn_blocking(move || {
-        let started = Instant::now();
-        let (name, bundle) = match &config.bundle {
-            Some(dir) => (dir.display().to_string(), Bundle::open(dir)),
-            None => ("builtin".to_owned(), Bundle::builtin()),
-        };
-        let bundle = bundle.map_err(|source| LoadError::Bundle { name, source })?;
-        let mut classifier = model::load(&bundle, config.device)?;
-        let report = golden::check(&mut *classifier, &bundle)?;
-        tracing::info!(
-            model = bundle.manifest().name,
-            digest = bundle.digest(),
-            device = classifier.device(),
-            golden_images = report.images,
-            max_error = report.max_error,
-            ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            "model loaded"
-        );
-        Ok(Loaded { bundle: Arc::new(bundle), classifier })
-    })
-    .await?
+/// The bundle cannot be read or used, the device does not take it, or it computes something else than the golden logits.
+pub async fn load(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfig) -> Result<Loaded, AppError> {
+    let started = Instant::now();
+    let bundle = read(config, services, fetch).await?;
+    let device = config.device;
+    let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, started));
+    Ok(loading.await.map_err(LoadError::from)??)
+}
+
+/// Reads the bundle from where it is.
+async fn read(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfig) -> Result<Bundle, AppError> {
+    if let ModelSource::Bucket(location) = &config.source {
+        let storage = Connector::for_storage(services.clone()).await?.storage().await?;
+        let cache = Cache::new(config.cache.clone(), config.cache_bytes);
+        let read = Downloader::new(storage, cache, fetch).download(location).await;
+        return Ok(read.map_err(|source| LoadError::Download { name: location.to_string(), source })?);
+    }
+    let source = config.source.clone();
+    let reading = tokio::task::spawn_blocking(move || match &source {
+        ModelSource::Directory(directory) => Bundle::open(directory),
+        ModelSource::Builtin | ModelSource::Bucket(_) => Bundle::builtin(),
+    });
+    let bundle = reading.await.map_err(LoadError::from)?;
+    Ok(bundle.map_err(|source| LoadError::Bundle { name: config.source.to_string(), source })?)
+}
+
+fn load_bundle(mut bundle: Bundle, device: Device, started: Instant) -> Result<Loaded, LoadError> {
+    let mut classifier = model::load(&bundle, device)?;
+    bundle.drop_weights();
+    let report = golden::check(&mut *classifier, &bundle)?;
+    tracing::info!(
+        model = bundle.manifest().name,
+        digest = bundle.digest(),
+        device = classifier.device(),
+        golden_images = report.images,
+        max_error = report.max_error,
+        ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "model loaded"
+    );
+    Ok(Loaded { bundle: Arc::new(bundle), classifier, golden: report })
 }

@@ -9,6 +9,7 @@ use stoker::app::AppError;
 use stoker::config::ConfigError;
 use stoker::telemetry::LogFormat;
 
+mod bundle;
 #[cfg(feature = "local")]
 mod demo;
 mod explain;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Demo(Box<demo::Demo>),
     Run(Box<run::Run>),
     Label(Box<label::Label>),
+    Bundle(Box<bundle::Bundle>),
     Explain(explain::Explain),
 }
 

@@ -7,16 +7,18 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::download::ModelSource;
 use crate::event::Filters;
 use crate::image::Limits;
 use crate::model::Device;
 
 mod args;
+mod cache;
 mod check;
 mod problems;
 mod proxy;
 
-pub use args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+pub use args::{BundleArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 pub use problems::ConfigError;
 
 /// Everything `stoker run` needs, checked.
@@ -52,8 +54,12 @@ pub struct ServiceConfig {
 /// Which model runs where, and what is kept of its answer.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// Directory of the model bundle; `None` is the compiled-in one.
-    pub bundle: Option<PathBuf>,
+    /// Where the model's bundle is.
+    pub source: ModelSource,
+    /// Directory that keeps bundles from Cloud Storage; `None` keeps none.
+    pub cache: Option<PathBuf>,
+    /// Most bytes that it keeps.
+    pub cache_bytes: u64,
     /// Device to run on.
     pub device: Device,
     /// Labels kept an image, at most.

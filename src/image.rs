@@ -4,12 +4,13 @@
 //! for a pixel, decodes the first frame to 8-bit RGB on white, and crops and resizes as the model was trained. It
 //! never panics: a decoder that does costs its own image only. Pure CPU work, for a thread that may block.
 //!
-//! `sniff → limits → decode → resize → colour → orientation`: the crop is found on the upright image but cut from the
+//! `sniff → limits → decode → crop → resize → colour → orientation`: the crop is found on the upright image but cut from the
 //! stored one, so that only the small result is converted to sRGB and turned. A JPEG is decoded in a scale for that crop
 //! (`jpeg`), every other format whole (`decode`).
 
 mod avif;
 mod colour;
+mod crop;
 mod decode;
 mod heic;
 #[cfg(any(feature = "avif", feature = "heic"))]
@@ -21,19 +22,21 @@ mod resize;
 mod sniff;
 mod structure;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::image::RgbImage;
 use ::image::metadata::Orientation;
 
 use crate::event::FailureCode;
-use resize::{Crop, Scaling};
+use crop::Window;
+use resize::Scaling;
 
 pub use limits::Limits;
 pub use sniff::Format;
 
 /// An upright RGB image of the size the model takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Pixels {
     /// Height in pixels.
     pub height: usize,
@@ -43,6 +46,13 @@ pub struct Pixels {
     pub rgb: Vec<u8>,
 }
 
+/// Its size: the values would fill a log.
+impl fmt::Debug for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pixels").field("height", &self.height).field("width", &self.width).finish_non_exhaustive()
+    }
+}
+
 /// How the model's training code cut and scaled its images.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preprocess {
@@ -50,10 +60,23 @@ pub struct Preprocess {
     pub width: u32,
     /// Height of the model's input in pixels.
     pub height: u32,
-    /// Share of the short side that the central crop keeps, in `(0, 1]`.
-    pub crop_fraction: f64,
-    /// Filter that scales the crop.
+    /// What of the picture becomes the input.
+    pub resize: Resize,
+    /// Filter that scales it.
     pub filter: Filter,
+}
+
+/// What of an upright picture becomes the model's input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Resize {
+    /// TensorFlow's EfficientNet: the central square that keeps this share of the short side, in `(0, 1]`, is scaled to
+    /// the input's size.
+    CropFraction(f64),
+    /// torchvision and timm: the picture is scaled so that its short side has this many pixels, at least the input's
+    /// longer side, and the input is cut from the middle.
+    ShortSide(u32),
+    /// All of the picture is scaled to the input's size, whatever its shape.
+    Squash,
 }
 
 /// An antialiased resampling filter, as Pillow defines it: its support grows with the reduction.
@@ -66,6 +89,17 @@ pub enum Filter {
     Bicubic,
     /// Lanczos, support 3.
     Lanczos,
+}
+
+impl Filter {
+    /// How far the filter reaches from its middle, in samples of the smaller of its two pictures.
+    fn support(self) -> f64 {
+        match self {
+            Filter::Bilinear => 1.0,
+            Filter::Bicubic => 2.0,
+            Filter::Lanczos => 3.0,
+        }
+    }
 }
 
 /// An image ready for the model.
@@ -158,15 +192,15 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
             let header = jpeg::Header::read(bytes, limits)?;
             let stored = header.dimensions();
             let orientation = header.orientation();
-            let (crop, scaling) = stored_input(stored, orientation, preprocess);
+            let (window, scaling) = stored_input(stored, orientation, preprocess);
             let least = |side: u32| f64::from(side) * limits.jpeg_oversampling;
             let size = (least(scaling.size.0), least(scaling.size.1));
-            let jpeg::Decoded { picture, truncated } = header.decode(crop, size, limits)?;
+            let jpeg::Decoded { picture, truncated } = header.decode(&window, size, limits)?;
             return Ok(prepared(picture.scaled(&scaling)?, format, stored, orientation, truncated));
         }
         let decode::Decoded { rgb, icc, orientation, truncated } = decode::decode(bytes, format, limits)?;
-        let (crop, scaling) = stored_input(rgb.dimensions(), orientation, preprocess);
-        let mut small = resize::rgb(&rgb, crop.into(), &scaling)?;
+        let (window, scaling) = stored_input(rgb.dimensions(), orientation, preprocess);
+        let mut small = resize::rgb(&rgb, &window, &scaling)?;
         if let Some(icc) = &icc {
             colour::rgb(&mut small, icc);
         }
@@ -175,15 +209,15 @@ pub fn prepare(bytes: &[u8], limits: &Limits, preprocess: &Preprocess) -> Result
 }
 
 /// What of the stored picture becomes the model's input, and how.
-fn stored_input((width, height): (u32, u32), orientation: Orientation, preprocess: &Preprocess) -> (Crop, Scaling) {
+fn stored_input((width, height): (u32, u32), orientation: Orientation, preprocess: &Preprocess) -> (Window, Scaling) {
     let (width, height) = orientation::upright_size((width, height), orientation);
-    let crop = resize::central_crop(width, height, preprocess.crop_fraction);
+    let window = Window::of((width, height), preprocess);
     let scaling = Scaling {
         size: orientation::stored_size((preprocess.width, preprocess.height), orientation),
         filter: preprocess.filter,
         first: orientation::upright_width(orientation),
     };
-    (orientation::stored_crop(crop, (width, height), orientation), scaling)
+    (orientation::stored_window(window, (width, height), orientation), scaling)
 }
 
 fn prepared(

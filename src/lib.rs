@@ -23,14 +23,18 @@
 //! | [`event`] | upload events in, results out; pure |
 //! | [`image`] | object bytes in, the model's input pixels out; pure |
 //! | [`model`] | bundles, networks and devices behind one trait, [`model::Classifier`] |
+//! | [`download`] | bundles from Cloud Storage, through a cache on disk |
+//! | [`make`] | a bundle from a checkpoint, class names and sample images |
 //! | [`metrics`] | what the worker counts |
 //! | `local` | in-process Pub/Sub and Cloud Storage, for `stoker demo` and the tests |
 
 pub mod app;
 pub mod clients;
 pub mod config;
+pub mod download;
 pub mod event;
 pub mod image;
+pub mod make;
 pub mod metrics;
 pub mod model;
 pub mod pipeline;

@@ -17,8 +17,11 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
-pub use manifest::{Activation, Architecture, EmbeddingSpec, Manifest, ManifestError, Precision};
+pub use manifest::{
+    Activation, Architecture, EmbeddingSpec, FileSpec, Manifest, ManifestError, Precision, PreprocessSpec, ResizeSpec,
+};
 pub use networks::{Padding, Variant};
+pub(crate) use weights::is_counter;
 pub use weights::{Weights, WeightsError};
 
 use crate::image::Pixels;

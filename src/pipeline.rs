@@ -90,7 +90,7 @@ pub async fn run(
     let (batches_in, batches) = mpsc::channel(1);
     let (outcomes_in, outcomes) = mpsc::channel(sizes.max_outstanding);
 
-    let Parts { subscriber, publisher, storage, model: Loaded { bundle, classifier } } = parts;
+    let Parts { subscriber, publisher, storage, model: Loaded { bundle, classifier, .. } } = parts;
     let model = ModelInfo {
         name: bundle.manifest().name.clone(),
         digest: bundle.digest().to_owned(),

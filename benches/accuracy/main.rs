@@ -13,10 +13,12 @@ mod compare;
 use std::path::{Path, PathBuf};
 
 use compare::{Answer, Pair};
-use stoker::image::{Filter, Limits, Pixels, Prepared, Preprocess, decode, prepare};
+use stoker::image::{Filter, Limits, Pixels, Prepared, Preprocess, Resize, decode, prepare};
 use stoker::model::{Bundle, Classifier, Device, load};
 
-const PREPROCESS: Preprocess = Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
+const CROP_FRACTION: f64 = 0.875;
+const PREPROCESS: Preprocess =
+    Preprocess { width: 224, height: 224, resize: Resize::CropFraction(CROP_FRACTION), filter: Filter::Bicubic };
 
 fn main() {
     // `cargo bench` adds --bench.
@@ -69,7 +71,7 @@ fn input(bytes: &[u8], jpeg_oversampling: f64) -> Prepared {
 
 /// The scale, in eighths, that a picture with this short side is decoded at.
 fn eighths(short: u32, oversampling: f64) -> u32 {
-    let side = f64::from(short) * PREPROCESS.crop_fraction;
+    let side = f64::from(short) * CROP_FRACTION;
     let covers = |eighths: &u32| side * f64::from(*eighths) >= oversampling * 8.0 * f64::from(PREPROCESS.width);
     [1, 2, 3, 4].into_iter().find(covers).unwrap_or(8)
 }

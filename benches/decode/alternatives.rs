@@ -5,15 +5,16 @@ use std::io::Cursor;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use image::{ImageReader, RgbImage};
-use stoker::image::{Filter, Limits, Preprocess, prepare};
+use stoker::image::{Filter, Limits, Preprocess, Resize, prepare};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use super::measure::Contender;
 
 /// What the built-in model was trained with.
+pub(super) const CROP_FRACTION: f64 = 0.875;
 pub(super) const PREPROCESS: Preprocess =
-    Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
+    Preprocess { width: 224, height: 224, resize: Resize::CropFraction(CROP_FRACTION), filter: Filter::Bicubic };
 
 /// The program's own way.
 pub(super) fn stoker(bytes: &[u8]) -> Vec<u8> {
@@ -45,7 +46,7 @@ pub(super) fn zune(bytes: &[u8]) -> RgbImage {
 /// Cuts and scales to the model's input. `full` is the size in pixels of the picture of which this is a reduced one.
 pub(super) fn shrink(picture: &RgbImage, full: Option<(u32, u32)>) -> Vec<u8> {
     let (width, height) = full.unwrap_or(picture.dimensions());
-    let side = f64::from(width.min(height)) * PREPROCESS.crop_fraction;
+    let side = f64::from(width.min(height)) * CROP_FRACTION;
     let (left, top) = ((f64::from(width) - side) / 2.0, (f64::from(height) - side) / 2.0);
     let across = f64::from(picture.width()) / f64::from(width);
     let down = f64::from(picture.height()) / f64::from(height);

@@ -1,6 +1,6 @@
 //! What must hold for any bytes as an object, shared by the targets.
 
-use stoker::image::{Filter, Format, ImageError, Limits, Preprocess, decode, prepare};
+use stoker::image::{Filter, Format, ImageError, Limits, Preprocess, Resize, decode, prepare};
 
 /// Side of the model's input in pixels.
 const SIDE: u32 = 32;
@@ -14,7 +14,7 @@ pub fn limits() -> Limits {
 /// How the targets have pictures cut and scaled.
 #[must_use]
 pub fn preprocess() -> Preprocess {
-    Preprocess { width: SIDE, height: SIDE, crop_fraction: 0.875, filter: Filter::Bicubic }
+    Preprocess { width: SIDE, height: SIDE, resize: Resize::CropFraction(0.875), filter: Filter::Bicubic }
 }
 
 /// Preparing ends, in pixels of the model's size or an error, within the limits; decoding alone ends as it does, and no

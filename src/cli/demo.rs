@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use google_cloud_storage::client::Storage;
 use tokio::sync::mpsc::Receiver;
@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use stoker::app::{self, AppError};
 use stoker::clients::Connector;
 use stoker::config::{LabelArgs, RunArgs, RunConfig};
+use stoker::download::ModelSource;
 use stoker::event::LabelResult;
 use stoker::local::{Payload, Services, Settings, SubscriptionSettings};
 use stoker::metrics::{Counts, Metrics};
@@ -68,7 +69,11 @@ struct Finished {
 
 impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        self.settings.check()?;
+        let in_bucket = matches!(self.settings.check()?.model.source, ModelSource::Bucket(_));
+        ensure!(
+            !in_bucket,
+            "the demo's Cloud Storage is its own: copy the model to a directory and give that to --model"
+        );
         let Listing { found: photos, left_out } = photos::find(self.dir.as_deref())?;
         left_out.iter().for_each(|problem| warn(problem));
         let complete = left_out.is_empty();

@@ -78,7 +78,7 @@ impl Label {
         let Listing { found: sources, left_out } = Listing::of(&self.sources)?;
         left_out.iter().for_each(|problem| warn(problem));
         let mut failed = left_out.len();
-        let Loaded { bundle, classifier } = app::load(&config.model).await.map_err(app::AppError::from)?;
+        let Loaded { bundle, classifier, .. } = app::load(&config.model, &config.services, &config.fetch).await?;
         let decoder = Decoder {
             reader: Arc::new(Reader::new(&sources, config).await?),
             limits: config.limits,

@@ -90,9 +90,21 @@ pub struct ServiceArgs {
 /// Which model runs where.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// Model bundle: a directory, or "builtin" for the compiled-in EfficientNet-Lite0
-    #[arg(long, env = "STOKER_MODEL", default_value = "builtin", value_name = "DIR", help_heading = "Model")]
+    /// Model bundle: a directory, gs://BUCKET/PREFIX, or "builtin" for the compiled-in EfficientNet-Lite0
+    #[arg(long, env = "STOKER_MODEL", default_value = "builtin", value_name = "DIR|gs://…", help_heading = "Model")]
     pub(super) model: String,
+    /// Directory that keeps models from Cloud Storage, or "none"; "auto" is the user's cache directory, and none on Cloud Run
+    #[arg(long, env = "STOKER_MODEL_CACHE", default_value = "auto", value_name = "DIR", help_heading = "Model")]
+    pub(super) model_cache: String,
+    /// Most bytes that it keeps; what was not used for longest goes first
+    #[arg(
+        long,
+        env = "STOKER_MODEL_CACHE_BYTES",
+        default_value = "20GiB",
+        value_name = "BYTES",
+        help_heading = "Model"
+    )]
+    pub(super) model_cache_bytes: String,
     /// Device: cpu, cuda or cuda:INDEX
     #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
     pub(super) device: String,
@@ -194,6 +206,20 @@ pub struct LabelArgs {
     pub(super) fetch: FetchArgs,
     #[command(flatten)]
     pub(super) image: ImageArgs,
+}
+
+/// Arguments of `stoker bundle` that are settings.
+#[derive(Args, Clone, Debug)]
+pub struct BundleArgs {
+    #[command(flatten)]
+    pub(super) services: ServiceArgs,
+    #[command(flatten)]
+    pub(super) fetch: FetchArgs,
+    #[command(flatten)]
+    pub(super) image: ImageArgs,
+    /// Device that --check runs the golden images on: cpu, cuda or cuda:INDEX
+    #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
+    pub(super) device: String,
 }
 
 /// Clap reads arguments through a parser of its own; this one holds nothing else.

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use humantime::format_duration;
 
-use super::args::{FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+use super::args::{BundleArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 use super::problems::Problems;
-use super::proxy;
 use super::{ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RunConfig, ServiceConfig};
+use super::{cache, proxy};
+use crate::download::ModelSource;
 use crate::event::{EventType, Filters};
 use crate::image::Limits;
 use crate::model::Device;
@@ -205,17 +206,18 @@ impl ModelArgs {
             problems.add(format!("--device: {error}"));
             Device::Cpu
         });
-        let bundle = match self.model.trim() {
-            "builtin" => None,
-            path => {
-                problems.ensure(!path.starts_with("gs://"), || {
-                    format!("--model takes a directory or builtin; copy {path} to a directory first")
-                });
-                Some(PathBuf::from(path))
-            }
-        };
+        let source = self.model.trim().parse().unwrap_or_else(|error| {
+            problems.add(format!("--model: {error}"));
+            ModelSource::Builtin
+        });
         ModelConfig {
-            bundle,
+            source,
+            cache: match self.model_cache.trim() {
+                "auto" | "" => cache::default_directory(),
+                "none" => None,
+                path => Some(PathBuf::from(path)),
+            },
+            cache_bytes: problems.bytes("--model-cache-bytes", &self.model_cache_bytes),
             device,
             top_k: problems.number("--top-k", &self.top_k, 1..=100),
             min_score: problems.number("--min-score", &self.min_score, 0.0..=1.0),
@@ -259,6 +261,28 @@ impl ImageArgs {
             min_rows: problems.number("--truncated-min-rows", &self.truncated_min_rows, 0.0..=100.0) / 100.0,
             jpeg_oversampling: problems.number("--jpeg-oversampling", &self.jpeg_oversampling, 1.0..=1000.0),
         }
+    }
+}
+
+impl BundleArgs {
+    /// Reads the arguments: for the checked bundle at `source`, whose every byte is read anew.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self, source: ModelSource) -> Result<LabelConfig, ConfigError> {
+        let mut problems = Problems::default();
+        let device = self.device.parse().unwrap_or_else(|error| {
+            problems.add(format!("--device: {error}"));
+            Device::Cpu
+        });
+        let config = LabelConfig {
+            services: self.services.read(&mut problems),
+            model: ModelConfig { source, cache: None, cache_bytes: 0, device, top_k: 5, min_score: 0.0 },
+            fetch: self.fetch.read(&mut problems),
+            limits: self.image.read(&mut problems),
+            max_batch: 1,
+        };
+        problems.finish(config)
     }
 }
 

@@ -24,8 +24,8 @@ mod standard;
 
 use image::metadata::Orientation;
 
+use super::crop::Window;
 use super::limits::Deadline;
-use super::resize::Crop;
 use super::{ImageError, Limits, decode};
 use channel::Channel;
 use markers::Jpeg;
@@ -47,8 +47,8 @@ pub(super) struct Decoded {
 /// Decodes a whole file at full scale, to sRGB.
 pub(super) fn decode_whole(bytes: &[u8], limits: &Limits) -> Result<decode::Decoded, ImageError> {
     let header = Header::read(bytes, limits)?;
-    let (crop, orientation) = (Crop::whole(header.dimensions()), header.orientation());
-    let Decoded { picture, truncated } = header.decode(crop, (f64::INFINITY, f64::INFINITY), limits)?;
+    let (window, orientation) = (Window::whole(header.dimensions()), header.orientation());
+    let Decoded { picture, truncated } = header.decode(&window, (f64::INFINITY, f64::INFINITY), limits)?;
     Ok(decode::Decoded { rgb: picture.rgb(), icc: None, orientation, truncated })
 }
 
@@ -67,15 +67,17 @@ impl<'a> Header<'a> {
         self.jpeg.orientation
     }
 
-    /// Decodes a crop at the smallest scale that gives at least this size in pixels, else at full scale.
-    pub(super) fn decode(self, crop: Crop, size: (f64, f64), limits: &Limits) -> Result<Decoded, ImageError> {
+    /// Decodes what a window reaches, at the smallest scale that gives its cut at least this size in pixels, else at full
+    /// scale.
+    pub(super) fn decode(self, window: &Window, size: (f64, f64), limits: &Limits) -> Result<Decoded, ImageError> {
         let Self { deadline, jpeg: Jpeg { frame, scans, colour, icc, complete, .. } } = self;
         // Of a file that ends early all rows are counted, those below the crop too.
         let rows = if complete { 0 } else { frame.height };
-        let eighths = channel::eighths(crop, size);
-        let mut channels = Channel::of(&frame, crop, eighths as usize, rows);
+        let eighths = channel::eighths(window.cut, size);
+        let reach = window.reach;
+        let mut channels = Channel::of(&frame, reach, eighths as usize, rows);
         let memory: u64 = channels.iter().map(|channel| channel.memory(frame.progressive)).sum();
-        let converted = u64::from(crop.width) * u64::from(crop.height) * 3 * u64::from(eighths * eighths) / 64;
+        let converted = u64::from(reach.width) * u64::from(reach.height) * 3 * u64::from(eighths * eighths) / 64;
         limits.check(frame.width, frame.height, memory + converted)?;
         channels.iter_mut().for_each(Channel::allocate);
         let came = if frame.progressive {
@@ -89,6 +91,9 @@ impl<'a> Header<'a> {
             return Err(if complete { ImageError::Corrupt(came) } else { ImageError::Truncated(came) });
         }
         let planes = channels.into_iter().map(|channel| channel.plane).collect();
-        Ok(Decoded { picture: Picture { planes, colour, icc, crop, eighths }, truncated: !complete || !came.whole })
+        Ok(Decoded {
+            picture: Picture { planes, colour, icc, window: *window, eighths },
+            truncated: !complete || !came.whole,
+        })
     }
 }

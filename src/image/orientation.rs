@@ -1,10 +1,13 @@
 //! EXIF orientation 1 to 8: where an upright crop lies in the stored picture, and how to turn the result.
 
+use std::ops::Sub;
+
 use image::metadata::Orientation;
 use image::{DynamicImage, RgbImage};
 
 use super::Pixels;
-use super::resize::{Crop, First};
+use super::crop::{Rect, Window};
+use super::resize::First;
 
 /// Size in pixels of the picture as people see it, from its stored size.
 pub(super) fn upright_size((width, height): (u32, u32), orientation: Orientation) -> (u32, u32) {
@@ -16,10 +19,16 @@ pub(super) fn stored_size(upright: (u32, u32), orientation: Orientation) -> (u32
     upright_size(upright, orientation)
 }
 
-/// Where a crop of the upright picture of `(width, height)` lies in the stored one.
-pub(super) fn stored_crop(crop: Crop, (width, height): (u32, u32), orientation: Orientation) -> Crop {
-    let from_right = width - crop.left - crop.width;
-    let from_bottom = height - crop.top - crop.height;
+/// Where a window of the upright picture of `(width, height)` lies in the stored one.
+pub(super) fn stored_window(window: Window, (width, height): (u32, u32), orientation: Orientation) -> Window {
+    Window {
+        cut: stored_rect(window.cut, (width.into(), height.into()), orientation),
+        reach: stored_rect(window.reach, (width, height), orientation),
+    }
+}
+
+fn stored_rect<T: Copy + Sub<Output = T>>(crop: Rect<T>, upright: (T, T), orientation: Orientation) -> Rect<T> {
+    let (from_right, from_bottom) = crop.far_corner(upright);
     let (left, top) = match orientation {
         Orientation::NoTransforms => (crop.left, crop.top),
         Orientation::FlipHorizontal => (from_right, crop.top),
@@ -30,8 +39,8 @@ pub(super) fn stored_crop(crop: Crop, (width, height): (u32, u32), orientation: 
         Orientation::Rotate270FlipH => (from_bottom, from_right),
         Orientation::Rotate270 => (from_bottom, crop.left),
     };
-    let (width, height) = stored_size((crop.width, crop.height), orientation);
-    Crop { left, top, width, height }
+    let (width, height) = if swaps_sides(orientation) { (crop.height, crop.width) } else { (crop.width, crop.height) };
+    Rect { left, top, width, height }
 }
 
 /// The stored side that is the width once the picture is upright.

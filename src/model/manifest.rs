@@ -3,12 +3,17 @@
 //! Parsing is strict: an unknown field, a missing one or a value out of range is an error that names the field. The
 //! bytes are foreign: nothing here allocates more than they do.
 
+mod preprocess;
+
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
+pub use self::preprocess::{PreprocessSpec, ResizeSpec};
 use super::networks::{self, Variant, VariantError};
-use crate::image::{Filter, Preprocess};
+use crate::image::Preprocess;
 
 /// The only schema version so far.
 const SCHEMA: u32 = 1;
@@ -56,6 +61,7 @@ pub struct Manifest {
     /// Images with known logits.
     pub golden: GoldenSpec,
     /// Size and digest of every other file of the bundle, by its path inside it.
+    #[serde(deserialize_with = "unique_keys")]
     pub files: BTreeMap<String, FileSpec>,
 }
 
@@ -147,20 +153,6 @@ pub struct InputSize {
     pub height: u32,
 }
 
-/// The training code's preprocessing: a central crop, a resize, then `(x − mean) / std` for each channel.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PreprocessSpec {
-    /// Share of the short side that the crop keeps, in `(0, 1]`.
-    pub crop_fraction: f64,
-    /// Filter of the resize.
-    pub filter: Filter,
-    /// Red, green, blue, in the units of 8-bit pixels.
-    pub mean: [f32; 3],
-    /// Red, green, blue, in the units of 8-bit pixels.
-    pub std: [f32; 3],
-}
-
 /// Images with known logits.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -198,6 +190,8 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// Its name in a bundle.
+    pub const NAME: &str = "model.json";
     /// Largest `model.json` that is read, in bytes.
     pub const MAX_BYTES: u64 = 1 << 20;
 
@@ -217,7 +211,7 @@ impl Manifest {
         Preprocess {
             width: self.input.width,
             height: self.input.height,
-            crop_fraction: self.preprocess.crop_fraction,
+            resize: self.preprocess.resize(self.input),
             filter: self.preprocess.filter,
         }
     }
@@ -230,10 +224,10 @@ impl Manifest {
         for (field, side) in [("input.width", self.input.width), ("input.height", self.input.height)] {
             require((1..=MAX_SIDE).contains(&side), field, || format!("is {side}, not in 1 to {MAX_SIDE}"))?;
         }
+        self.preprocess.check(self.input)?;
         let size = [self.input.height as usize, self.input.width as usize];
         networks::check_variant(self.architecture, &self.variant, size)
             .map_err(|VariantError { field, problem }| ManifestError::Field { field, problem })?;
-        self.check_preprocess()?;
         for (path, file) in &self.files {
             check_file(path, file)?;
         }
@@ -250,15 +244,6 @@ impl Manifest {
         }
     }
 
-    fn check_preprocess(&self) -> Result<(), ManifestError> {
-        let PreprocessSpec { crop_fraction, filter: _, mean, std } = self.preprocess;
-        require(crop_fraction > 0.0 && crop_fraction <= 1.0, "preprocess.crop_fraction", || {
-            format!("is {crop_fraction}, not above 0 and at most 1")
-        })?;
-        require(mean.iter().all(|x| x.is_finite()), "preprocess.mean", || "is not finite".to_owned())?;
-        require(std.iter().all(|x| x.is_normal() && *x > 0.0), "preprocess.std", || "is not above 0".to_owned())
-    }
-
     fn check_golden(&self) -> Result<(), ManifestError> {
         let GoldenSpec { images, tolerance } = &self.golden;
         require((1..=MAX_GOLDEN_IMAGES).contains(&images.len()), "golden.images", || {
@@ -267,8 +252,9 @@ impl Manifest {
         require(*tolerance > 0.0 && *tolerance <= MAX_TOLERANCE, "golden.tolerance", || {
             format!("is {tolerance}, not above 0 and at most {MAX_TOLERANCE}")
         })?;
-        for path in images {
-            let is_image = path.starts_with("golden/") && self.files.contains_key(path);
+        for (index, path) in images.iter().enumerate() {
+            require(!images[..index].contains(path), "golden.images", || format!("names {path:?} twice"))?;
+            let is_image = path.starts_with("golden/") && path != GOLDEN_LOGITS && self.files.contains_key(path);
             require(is_image, "golden.images", || format!("names {path:?}, which is no file under golden/"))?;
         }
         Ok(())
@@ -284,10 +270,37 @@ pub(super) fn max_bytes(path: &str) -> u64 {
     }
 }
 
+/// A map in which no key comes twice: serde would take the last.
+fn unique_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, FileSpec>, D::Error> {
+    struct Files;
+
+    impl<'de> Visitor<'de> for Files {
+        type Value = BTreeMap<String, FileSpec>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map of files")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut files = BTreeMap::new();
+            while let Some((path, file)) = map.next_entry::<String, FileSpec>()? {
+                if files.contains_key(&path) {
+                    return Err(de::Error::custom(format_args!("`files` holds {path:?} twice")));
+                }
+                files.insert(path, file);
+            }
+            Ok(files)
+        }
+    }
+
+    deserializer.deserialize_map(Files)
+}
+
 fn check_file(path: &str, file: &FileSpec) -> Result<(), ManifestError> {
     let in_place = |detail: &str| format!("files.{path:?}.{detail}");
     require(is_plain_path(path), "files", || format!("holds {path:?}: not a plain relative path"))?;
     let limit = max_bytes(path);
+    require(file.size > 0, &in_place("size"), || "is 0: the file is empty".to_owned())?;
     require(file.size <= limit, &in_place("size"), || format!("is {}, the limit is {limit} bytes", file.size))?;
     let hexadecimal = file.sha256.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     require(file.sha256.len() == 64 && hexadecimal, &in_place("sha256"), || {

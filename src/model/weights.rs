@@ -57,7 +57,9 @@ pub enum WeightsError {
         value: f32,
     },
     /// A picture that is smaller than a kernel by the time it gets there.
-    #[error("the input is too small for the network: {rows} × {columns} pixels reach {name}, whose kernel is {kernel} wide")]
+    #[error(
+        "the input is too small for the network: {rows} × {columns} pixels reach {name}, whose kernel is {kernel} wide"
+    )]
     TooSmall {
         /// The layer.
         name: String,
@@ -102,7 +104,7 @@ impl<'a> Weights<'a> {
     /// [`WeightsError::Unreadable`], also for a file that is cut short.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WeightsError> {
         let tensors = SafeTensors::deserialize(bytes).map_err(WeightsError::Unreadable)?;
-        let unused = tensors.names().into_iter().map(str::to_owned).collect();
+        let unused = tensors.names().into_iter().filter(|name| !is_counter(name)).map(str::to_owned).collect();
         Ok(Weights { tensors, unused })
     }
 
@@ -159,6 +161,11 @@ impl<'a> Weights<'a> {
             listed: self.unused.into_iter().take(MAX_LISTED).collect(),
         })
     }
+}
+
+/// How many batches a batch norm was trained on: PyTorch stores it and no network reads it.
+pub(crate) fn is_counter(name: &str) -> bool {
+    name == "num_batches_tracked" || name.ends_with(".num_batches_tracked")
 }
 
 /// Refuses values that are infinite or no number.

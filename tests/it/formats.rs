@@ -12,7 +12,7 @@ mod uploads;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
-use stoker::image::{Filter, ImageError, ImageInfo, Limits, Pixels, Preprocess, decode, prepare};
+use stoker::image::{Filter, ImageError, ImageInfo, Limits, Pixels, Preprocess, Resize, decode, prepare};
 
 use crate::models::fixture;
 
@@ -84,7 +84,8 @@ impl Row {
     fn check(&self) -> Result<(), String> {
         let bytes = self.bytes();
         let side = self.picture.as_ref().and_then(|picture| picture.input_side).unwrap_or(24);
-        let preprocess = Preprocess { width: side, height: side, crop_fraction: 0.875, filter: Filter::Bicubic };
+        let preprocess =
+            Preprocess { width: side, height: side, resize: Resize::CropFraction(0.875), filter: Filter::Bicubic };
         // At full scale, where the reference is: what a smaller one costs is measured by benches/accuracy.
         let limits = Limits { jpeg_oversampling: f64::INFINITY, ..Limits::default() };
         let prepared = prepare(&bytes, &limits, &preprocess);

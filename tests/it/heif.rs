@@ -4,7 +4,7 @@
 
 use proptest::prelude::*;
 use stoker::event::FailureCode;
-use stoker::image::{Filter, Format, ImageError, Limits, Pixels, Prepared, Preprocess, decode, prepare};
+use stoker::image::{Filter, Format, ImageError, Limits, Pixels, Prepared, Preprocess, Resize, decode, prepare};
 
 use crate::models::fixture;
 
@@ -13,7 +13,7 @@ fn read(bytes: &[u8]) -> Result<Pixels, ImageError> {
 }
 
 fn prepared(bytes: &[u8]) -> Prepared {
-    let tiny = Preprocess { width: 8, height: 8, crop_fraction: 1.0, filter: Filter::Bilinear };
+    let tiny = Preprocess { width: 8, height: 8, resize: Resize::CropFraction(1.0), filter: Filter::Bilinear };
     prepare(bytes, &Limits::default(), &tiny).unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::io::Cursor;
 use image::metadata::Orientation;
 use image::{DynamicImage, ExtendedColorType, GrayImage, ImageEncoder, ImageFormat, RgbImage, RgbaImage};
 use proptest::prelude::*;
-use stoker::image::{Filter, Format, ImageError, Limits, Pixels, Prepared, Preprocess, decode, prepare};
+use stoker::image::{Filter, Format, ImageError, Limits, Pixels, Prepared, Preprocess, Resize, decode, prepare};
 
 use crate::models::fixture;
 
@@ -16,7 +16,8 @@ mod jpeg;
 mod kinds;
 
 /// What EfficientNet-Lite0 takes.
-const LITE0: Preprocess = Preprocess { width: 224, height: 224, crop_fraction: 0.875, filter: Filter::Bicubic };
+const LITE0: Preprocess =
+    Preprocess { width: 224, height: 224, resize: Resize::CropFraction(0.875), filter: Filter::Bicubic };
 
 fn prepared(bytes: &[u8]) -> Prepared {
     prepare(bytes, &Limits::default(), &LITE0).unwrap()
@@ -82,6 +83,52 @@ fn photos_give_the_pixels_that_pillow_gives() {
     }
 }
 
+/// torchvision's Resize(64) and CenterCrop(56); timm's with a `crop_pct` of 0.875.
+const TORCHVISION: Preprocess =
+    Preprocess { width: 56, height: 56, resize: Resize::ShortSide(64), filter: Filter::Bilinear };
+
+#[test]
+fn resize_then_crop_is_torchvisions_at_every_scale() {
+    for (name, filter) in [("bilinear", Filter::Bilinear), ("bicubic", Filter::Bicubic)] {
+        for (width, height) in [(901, 673), (300, 451), (64, 64), (41, 33)] {
+            let bytes = encode(chirp(width, height), ImageFormat::Png);
+            let found = prepare(&bytes, &Limits::default(), &Preprocess { filter, ..TORCHVISION }).unwrap();
+            let expected = fixture(&format!("reference/torchvision-{name}-{width}x{height}.png"));
+            let expected = decode(&expected, &Limits::default()).unwrap();
+            let (largest, mean) = difference(&found.pixels, &expected);
+            println!("{name}, {width} × {height}: largest difference {largest}, mean {mean:.4}");
+            assert!(largest <= 1 && mean < 0.05, "{name}, {width} × {height}: {largest} levels, mean {mean}");
+        }
+    }
+}
+
+#[test]
+fn a_squashed_picture_is_pillows() {
+    for (width, height) in [(901, 673), (300, 451), (64, 64), (41, 33)] {
+        let bytes = encode(chirp(width, height), ImageFormat::Png);
+        let squash = Preprocess { resize: Resize::Squash, ..TORCHVISION };
+        let found = prepare(&bytes, &Limits::default(), &squash).unwrap();
+        let expected = fixture(&format!("reference/squash-{width}x{height}.png"));
+        let (largest, mean) = difference(&found.pixels, &decode(&expected, &Limits::default()).unwrap());
+        assert!(largest <= 2 && mean < 0.05, "{width} × {height}: {largest} levels, mean {mean}");
+    }
+}
+
+#[test]
+fn a_scaled_jpeg_is_cut_where_torchvision_cuts_it() {
+    for name in ["chelsea", "coffee"] {
+        let bytes = fixture(&format!("photos/{name}.jpg"));
+        let expected = decode(&fixture(&format!("reference/torchvision-{name}.png")), &Limits::default()).unwrap();
+        for (jpeg_oversampling, most) in [(1.4, 2.5), (1000.0, 0.3)] {
+            let limits = Limits { jpeg_oversampling, ..Limits::default() };
+            let found = prepare(&bytes, &limits, &TORCHVISION).unwrap();
+            let (largest, mean) = difference(&found.pixels, &expected);
+            println!("{name}, {jpeg_oversampling} times: largest difference {largest}, mean {mean:.4}");
+            assert!(mean < most, "{name}, {jpeg_oversampling} times: {largest} levels, mean {mean}");
+        }
+    }
+}
+
 /// A JPEG with an EXIF segment that says this orientation, in front of everything else.
 fn with_orientation(jpeg: &[u8], orientation: u8) -> Vec<u8> {
     let mut exif = b"\xFF\xE1\x00\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
@@ -93,7 +140,9 @@ fn with_orientation(jpeg: &[u8], orientation: u8) -> Vec<u8> {
 fn every_orientation_gives_the_upright_picture() {
     let stored = encode(chirp(150, 101), ImageFormat::Jpeg);
     let stored_pixels = RgbImage::from_raw(150, 101, decode(&stored, &Limits::default()).unwrap().rgb).unwrap();
-    for orientation in 1..=8 {
+    let every = (1..=8).flat_map(|orientation| [(orientation, LITE0), (orientation, TORCHVISION)]);
+    for (orientation, preprocess) in every {
+        let prepared = |bytes: &[u8]| prepare(bytes, &Limits::default(), &preprocess).unwrap();
         let found = prepared(&with_orientation(&stored, orientation));
         let mut upright = DynamicImage::from(stored_pixels.clone());
         upright.apply_orientation(Orientation::from_exif(orientation).unwrap());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking; clippy's own exception leaves out helper functions")]
 
+mod bundle;
 mod cli;
 mod emulators;
 mod events;

@@ -142,9 +142,9 @@ impl Files {
     fn edit(self, edit: impl FnOnce(&mut BTreeMap<String, Tensor>)) -> Self {
         let mut tensors = tensors(&self.files[WEIGHTS]);
         edit(&mut tensors);
-        let views = tensors.iter().map(|(name, (dtype, shape, data))| {
-            (name.as_str(), TensorView::new(*dtype, shape.clone(), data).unwrap())
-        });
+        let views = tensors
+            .iter()
+            .map(|(name, (dtype, shape, data))| (name.as_str(), TensorView::new(*dtype, shape.clone(), data).unwrap()));
         self.replace(WEIGHTS, safetensors::serialize(views, None).unwrap())
     }
 
@@ -184,12 +184,15 @@ type Tensor = (Dtype, Vec<usize>, Vec<u8>);
 
 fn tensors(bytes: &[u8]) -> BTreeMap<String, Tensor> {
     let tensors = SafeTensors::deserialize(bytes).unwrap().tensors();
-    tensors.into_iter().map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec()))).collect()
+    tensors
+        .into_iter()
+        .map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec())))
+        .collect()
 }
 
 fn noise(rows: u32, columns: u32) -> Pixels {
     let rgb = (0..rows * columns * 3).map(|index| (index.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0]);
-    Pixels { height: rows, width: columns, rgb: rgb.collect() }
+    Pixels { height: rows as usize, width: columns as usize, rgb: rgb.collect() }
 }
 
 #[test]
@@ -200,7 +203,8 @@ fn every_tensor_that_does_not_fit_is_named() {
         // Every seventh, and all that are outside of blocks.
         let outside = |tensor: &str| tensor.split('.').count() <= 2;
         for (index, tensor) in needed.iter().enumerate().filter(|(index, tensor)| index % 7 == 3 || outside(tensor)) {
-            let missing = Files::new(name).edit(|tensors| drop(tensors.remove(*tensor))).load().map(|_| ()).unwrap_err();
+            let missing =
+                Files::new(name).edit(|tensors| drop(tensors.remove(*tensor))).load().map(|_| ()).unwrap_err();
             assert!(missing.ends_with(&format!("tensor {tensor} is missing")), "{name}, {index}: {missing}");
 
             let misshapen = Files::new(name).edit(|tensors| {
@@ -235,7 +239,9 @@ fn the_first_names_of_the_vision_transformer_are_known() {
     let files = Files::new(name).edit(|tensors| {
         *tensors = std::mem::take(tensors)
             .into_iter()
-            .map(|(name, tensor)| (name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."), tensor))
+            .map(|(name, tensor)| {
+                (name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2."), tensor)
+            })
             .collect();
         assert!(tensors.contains_key("encoder.layers.encoder_layer_0.mlp.linear_1.weight"));
     });

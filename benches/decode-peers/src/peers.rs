@@ -4,13 +4,13 @@ use std::io::Cursor;
 
 use image::{RgbImage, imageops};
 
-use super::alternatives::{PREPROCESS, full, shrink};
+use super::alternatives::{CROP_FRACTION, PREPROCESS, full, shrink};
 use super::measure::Contender;
 
 /// Decoding in full, and the resize of the same crate.
 pub(super) fn image_alone(bytes: &[u8]) -> Vec<u8> {
     let picture = full(bytes);
-    let side = (f64::from(picture.width().min(picture.height())) * PREPROCESS.crop_fraction) as u32;
+    let side = (f64::from(picture.width().min(picture.height())) * CROP_FRACTION) as u32;
     let (left, top) = ((picture.width() - side) / 2, (picture.height() - side) / 2);
     let cut = imageops::crop_imm(&picture, left, top, side, side).to_image();
     imageops::resize(&cut, PREPROCESS.width, PREPROCESS.height, imageops::FilterType::CatmullRom).into_raw()
@@ -33,7 +33,7 @@ pub(super) fn scaled() -> Vec<Contender> {
 
 fn shrunk(bytes: &[u8], decode: fn(&[u8], usize) -> RgbImage) -> Vec<u8> {
     let (width, height) = libjpeg_turbo_rs_size(bytes);
-    let side = f64::from(width.min(height)) * PREPROCESS.crop_fraction;
+    let side = f64::from(width.min(height)) * CROP_FRACTION;
     let covers = |part: &usize| side / *part as f64 >= f64::from(PREPROCESS.width);
     let part = [8, 4, 2].into_iter().find(covers).unwrap_or(1);
     shrink(&decode(bytes, part), Some((width, height)))

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::resize::Crop;
+use super::super::crop::{Crop, Cut};
 use super::idct::{self, Block, Transform, ZIGZAG};
 use super::markers::{Component, Frame};
 use super::planes::Plane;
@@ -32,11 +32,12 @@ pub(super) struct Channel {
 /// The scales, in eighths. Above a half, what a smaller transform saves does not pay for its inexactness.
 const SCALES: [u32; 4] = [1, 2, 3, 4];
 
-/// The smallest scale at which a crop still covers the size, for all channels: chroma that is stored at half of the
+/// The smallest scale at which a cut still covers the size, for all channels: chroma that is stored at half of the
 /// luma's resolution stays at half of it, which moves the logits no further than the scale of the luma does.
-pub(super) fn eighths(crop: Crop, (width, height): (f64, f64)) -> u32 {
+pub(super) fn eighths(cut: Cut, (width, height): (f64, f64)) -> u32 {
     let covers = |eighths: &u32| {
-        f64::from(crop.width * eighths) >= width * 8.0 && f64::from(crop.height * eighths) >= height * 8.0
+        let scale = f64::from(*eighths) / 8.0;
+        cut.width * scale >= width && cut.height * scale >= height
     };
     SCALES.into_iter().find(covers).unwrap_or(8)
 }

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use image::RgbImage;
 
-use super::super::resize::{self, Crop, Cut, Scaling};
+use super::super::crop::{Crop, Cut, Window};
+use super::super::resize::{self, Scaling};
 use super::super::{ImageError, colour};
 use super::markers::Colour;
 
@@ -24,18 +25,19 @@ pub(super) struct Plane {
     pub(super) all: (usize, usize),
 }
 
-/// The decoded crop of a JPEG file.
+/// What of a JPEG file was decoded.
 pub(in super::super) struct Picture {
     pub(super) planes: Vec<Plane>,
     pub(super) colour: Colour,
     pub(super) icc: Option<Vec<u8>>,
-    pub(super) crop: Crop,
+    /// In pixels of the whole picture.
+    pub(super) window: Window,
     /// The scale of all planes.
     pub(super) eighths: u32,
 }
 
 impl Picture {
-    /// The crop at the decoded scale, in sRGB. Where that cuts through samples they are in it whole.
+    /// What was decoded, at its scale, in sRGB. Where that cuts through samples they are in it whole.
     pub(in super::super) fn rgb(&self) -> RgbImage {
         let (mut image, icc) = (self.converted(), self.icc.as_deref());
         if let Some(icc) = icc.filter(|_| !self.is_ink()) {
@@ -44,13 +46,16 @@ impl Picture {
         image
     }
 
-    /// The crop at the model's size, in sRGB.
+    /// The cut at the model's size, in sRGB.
     pub(in super::super) fn scaled(&self, scaling: &Scaling) -> Result<RgbImage, ImageError> {
         // At full scale chroma is enlarged and colours are converted before the resize, as by every other decoder. Ink
         // always: the light that it leaves is a product, and no product of averages.
         let before = self.is_ink() || (self.eighths == 8 && self.colour != Colour::Grey);
-        let mut small =
-            if before { resize::rgb(&self.converted(), self.cut(), scaling)? } else { self.planes_scaled(scaling)? };
+        let mut small = if before {
+            resize::rgb(&self.converted(), &self.within_grid(), scaling)?
+        } else {
+            self.planes_scaled(scaling)?
+        };
         if let Some(icc) = self.icc.as_deref().filter(|_| !self.is_ink()) {
             colour::rgb(&mut small, icc);
         }
@@ -61,24 +66,25 @@ impl Picture {
         matches!(self.colour, Colour::Cmyk | Colour::Ycck)
     }
 
-    /// The samples that the crop touches, at the decoded scale.
+    /// The samples that the window reaches, at the decoded scale.
     fn grid(&self) -> Crop {
-        let Crop { left, top, width, height } = self.crop;
+        let Crop { left, top, width, height } = self.window.reach;
         let from = |at: u32| at * self.eighths / 8;
         let length = |at: u32, length: u32| ((at + length) * self.eighths).div_ceil(8) - from(at);
         Crop { left: from(left), top: from(top), width: length(left, width), height: length(top, height) }
     }
 
-    /// The crop within [`Picture::grid`].
-    fn cut(&self) -> Cut {
-        let (crop, grid) = (self.crop, self.grid());
-        let scaled = |at: u32| f64::from(at * self.eighths) / 8.0;
-        Cut {
-            left: scaled(crop.left) - f64::from(grid.left),
-            top: scaled(crop.top) - f64::from(grid.top),
-            width: scaled(crop.width),
-            height: scaled(crop.height),
-        }
+    /// The window within [`Picture::grid`].
+    fn within_grid(&self) -> Window {
+        let (cut, grid) = (self.window.cut, self.grid());
+        let scale = f64::from(self.eighths) / 8.0;
+        let cut = Cut {
+            left: cut.left * scale - f64::from(grid.left),
+            top: cut.top * scale - f64::from(grid.top),
+            width: cut.width * scale,
+            height: cut.height * scale,
+        };
+        Window { cut, reach: Crop::whole((grid.width, grid.height)) }
     }
 
     fn converted(&self) -> RgbImage {
@@ -100,15 +106,7 @@ impl Picture {
         let (width, height) = scaling.size;
         let mut small = RgbImage::new(width, height);
         let planes = self.planes.iter().map(|plane| {
-            let across = |at: u32| f64::from(at) * plane.scale.0;
-            let down = |at: u32| f64::from(at) * plane.scale.1;
-            let cut = Cut {
-                left: across(self.crop.left) - plane.left as f64,
-                top: down(self.crop.top) - plane.top as f64,
-                width: across(self.crop.width),
-                height: down(self.crop.height),
-            };
-            resize::plane(&plane.samples, (plane.width, plane.height), cut, scaling)
+            resize::plane(&plane.samples, (plane.width, plane.height), &plane.within(&self.window), scaling)
         });
         let planes = planes.collect::<Result<Vec<Vec<u8>>, ImageError>>()?;
         let planes: Vec<&[u8]> = planes.iter().map(Vec::as_slice).collect();
@@ -118,6 +116,19 @@ impl Picture {
 }
 
 impl Plane {
+    /// A window of the picture in this plane's samples.
+    fn within(&self, window: &Window) -> Window {
+        let scaled = |cut: Cut| Cut {
+            left: cut.left * self.scale.0 - self.left as f64,
+            top: cut.top * self.scale.1 - self.top as f64,
+            width: cut.width * self.scale.0,
+            height: cut.height * self.scale.1,
+        };
+        let size = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+        let reach = scaled(window.reach.into()).whole((size(self.width), size(self.height)));
+        Window { cut: scaled(window.cut), reach }
+    }
+
     /// A row of the grid, enlarged as libjpeg does by default ("fancy upsampling"): twice as many samples
     /// by a triangle filter, whose halves are rounded down and up in turn; other factors by repeating.
     fn line(&self, grid: Crop, row: usize, line: &mut Line) {

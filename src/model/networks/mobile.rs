@@ -144,11 +144,7 @@ impl<B: Kernels> Mobile<B> {
     ///
     /// # Errors
     /// [`WeightsError`] names the tensor that does not fit.
-    pub(super) fn take(
-        builder: &mut Builder<'_, '_, B>,
-        shape: &Shape,
-        classes: usize,
-    ) -> Result<Self, WeightsError> {
+    pub(super) fn take(builder: &mut Builder<'_, '_, B>, shape: &Shape, classes: usize) -> Result<Self, WeightsError> {
         let mut taker = Taker { scheme: scheme(builder.weights, &shape.schemes), builder, shape };
         let relu6 = |spec| ConvSpec { activation: Act::Relu6, ..spec };
         let stem = ConvSpec { stride: 2, ..taker.filter(3, shape.stem, 3) };
@@ -204,7 +200,8 @@ impl<B: Kernels> Taker<'_, '_, '_, B> {
         let wide = input * stage.expansion;
         let stride = if place.repeat == 0 { stage.stride } else { 1 };
         let expand = ConvSpec { activation: Act::Relu6, ..self.filter(input, wide, 1) };
-        let depthwise = ConvSpec { stride, groups: wide, activation: Act::Relu6, ..self.filter(wide, wide, stage.kernel) };
+        let depthwise =
+            ConvSpec { stride, groups: wide, activation: Act::Relu6, ..self.filter(wide, wide, stage.kernel) };
         Ok(Block {
             expand: place.expands.then(|| self.conv(Part::Expand(place), expand)).transpose()?,
             depthwise: self.conv(Part::Depthwise(place), depthwise)?,

@@ -76,7 +76,9 @@ impl Variant {
             ("patch", self.patch.is_some()),
         ];
         match given.iter().find(|(field, given)| *given && !fields.contains(field)) {
-            Some((field, _)) => Err(wrong(field, format!("means nothing to this architecture: it knows {}", fields.join(", ")))),
+            Some((field, _)) => {
+                Err(wrong(field, format!("means nothing to this architecture: it knows {}", fields.join(", "))))
+            }
             None => Ok(()),
         }
     }
@@ -120,7 +122,9 @@ impl Variant {
     /// Heads that divide `width`.
     pub(super) fn heads_or(&self, usual: usize, width: usize) -> Result<usize, VariantError> {
         let heads = count("heads", self.heads.unwrap_or(usual), MAX_WIDTH)?;
-        require(width.is_multiple_of(heads), "heads", || format!("is {heads}, which does not divide the width {width}"))?;
+        require(width.is_multiple_of(heads), "heads", || {
+            format!("is {heads}, which does not divide the width {width}")
+        })?;
         Ok(heads)
     }
 

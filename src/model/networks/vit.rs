@@ -58,8 +58,7 @@ enum Scheme {
     Timm,
 }
 
-const SCHEMES: [(&str, Scheme); 2] =
-    [("encoder.", Scheme::Torchvision { first: false }), ("blocks.", Scheme::Timm)];
+const SCHEMES: [(&str, Scheme); 2] = [("encoder.", Scheme::Torchvision { first: false }), ("blocks.", Scheme::Timm)];
 
 /// The network on a device.
 #[derive(Debug)]
@@ -250,7 +249,8 @@ impl Scheme {
     fn block(self, index: usize) -> BlockNames {
         let (prefix, [attention_norm, weight, bias, output, mlp_norm, expand, project]) = match self {
             Scheme::Torchvision { first } => {
-                let attention = ["self_attention.in_proj_weight", "self_attention.in_proj_bias", "self_attention.out_proj"];
+                let attention =
+                    ["self_attention.in_proj_weight", "self_attention.in_proj_bias", "self_attention.out_proj"];
                 let mlp = if first { ["mlp.linear_1", "mlp.linear_2"] } else { ["mlp.0", "mlp.3"] };
                 (
                     format!("encoder.layers.encoder_layer_{index}"),

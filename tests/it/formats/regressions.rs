@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use stoker::image::{Filter, Limits, Preprocess, decode, prepare};
+use stoker::image::{Filter, Limits, Preprocess, Resize, decode, prepare};
 
 /// `fixtures/formats/regressions` holds a file for each finding; its README says what each one did.
 #[test]
 fn every_regression_ends_in_pixels_or_an_error() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/formats/regressions");
-    let preprocess = Preprocess { width: 32, height: 32, crop_fraction: 0.875, filter: Filter::Bicubic };
+    let preprocess = Preprocess { width: 32, height: 32, resize: Resize::CropFraction(0.875), filter: Filter::Bicubic };
     let mut files = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,6 @@
 //! What is particular to the JPEG decoder: damage, missing tables, and how far it decodes.
 
-use stoker::image::{Filter, ImageError, Limits, Preprocess, decode, prepare};
+use stoker::image::{Filter, ImageError, Limits, Preprocess, Resize, decode, prepare};
 
 use super::{LITE0, chirp, difference, encode, prepared, refused};
 use crate::models::fixture;
@@ -73,7 +73,7 @@ fn scans_are_counted() {
 #[test]
 fn a_smaller_scale_is_near_the_full_one() {
     let file = fixture("photos/rocket.jpg");
-    let preprocess = Preprocess { width: 56, height: 56, crop_fraction: 0.875, filter: Filter::Bicubic };
+    let preprocess = Preprocess { width: 56, height: 56, resize: Resize::CropFraction(0.875), filter: Filter::Bicubic };
     let pixels = |jpeg_oversampling: f64| {
         prepare(&file, &Limits { jpeg_oversampling, ..Limits::default() }, &preprocess).unwrap().pixels
     };
