@@ -1,7 +1,6 @@
 //! NVIDIA GPUs. The driver and NVRTC, which compiles the kernels, are loaded when the program runs: a machine without
 //! them gets a plain error here, where CubeCL would panic in a thread of its own.
 
-use std::panic::catch_unwind;
 use std::path::Path;
 
 use burn::backend::Cuda;
@@ -9,8 +8,10 @@ use burn::backend::cuda::CudaDevice;
 use burn_cubecl::CubeBackend;
 use cubecl::cuda::CudaRuntime;
 use cudarc::driver::result::{self, device};
+use cudarc::nvrtc::compile_ptx;
 
 use super::engine::{Batching, Engine};
+use super::failure::probe;
 use super::gpu::{Gpu, claim};
 use super::{Bundle, Classifier, GpuSettings, ModelError};
 use crate::model::layers::Kernels;
@@ -20,6 +21,9 @@ type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 
 /// Device nodes of the driver: on Linux, and on Windows' Linux.
 const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+/// The smallest kernel that there is.
+const PROBE: &str = "extern \"C\" __global__ void probe() {}";
 
 impl Kernels for Unfused {}
 
@@ -43,9 +47,12 @@ fn find(index: usize) -> Result<Gpu, String> {
         return Err(format!("no NVIDIA driver on this machine (neither of {})", DEVICE_NODES.join(", ")));
     }
     // cudarc panics when it finds no library.
-    catch_unwind(result::init)
-        .map_err(|_| "the NVIDIA driver's library (libcuda.so.1) cannot be loaded".to_owned())?
+    probe(result::init)
+        .ok_or_else(|| "the NVIDIA driver's library (libcuda.so.1) cannot be loaded".to_owned())?
         .map_err(|error| format!("the NVIDIA driver does not start: {error}"))?;
+    probe(|| compile_ptx(PROBE))
+        .ok_or_else(|| "NVRTC's library (libnvrtc.so.13), which compiles the kernels, cannot be loaded".to_owned())?
+        .map_err(|error| format!("NVRTC does not compile: {error}"))?;
     let count = device::get_count().map_err(|error| error.to_string())?;
     let ordinal = i32::try_from(index).ok().filter(|ordinal| *ordinal < count);
     let ordinal = ordinal.ok_or_else(|| format!("no GPU {index}: the NVIDIA driver knows {count}"))?;

@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::failure::{guarded, verdict};
+use super::failure::{guarded, verdict, watch};
 use super::{Bundle, Classifier, ModelError};
 use crate::image::Pixels;
 use crate::model::layers::{Kernels, upload};
@@ -58,6 +58,7 @@ impl<B: Kernels> Engine<B> {
         name: String,
         batching: Batching,
     ) -> Result<Box<dyn Classifier>, ModelError> {
+        watch();
         let manifest = bundle.manifest();
         let float = match (batching, manifest.precision) {
             (Batching::Spread, _) | (_, Precision::F32) => DType::F32,

@@ -6,6 +6,7 @@
 //! it.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -19,14 +20,19 @@ const MAX_PANICS: usize = 4;
 const LIBRARY: [&str; 5] = ["cubecl", "cubek", "burn-", "wgpu", "cudarc"];
 /// How the libraries say that memory has run out: CUDA's driver, wgpu, CubeCL's pools (a buffer that the device has no
 /// room for, or that is larger than any it allows) and its launches.
-const OUT_OF_MEMORY: [&str; 6] = [
+const OUT_OF_MEMORY: [&str; 7] = [
     "out of memory",
     "out of device memory",
+    "out_of_device_memory",
     "out-of-memory",
     "out_of_memory",
     "outofmemory",
     "can't allocate buffer of size",
 ];
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -36,6 +42,9 @@ pub(super) fn watch() {
     WATCHING.call_once(|| {
         let next = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
+            if QUIET.get() {
+                return;
+            }
             let library = panic.location().is_some_and(|at| LIBRARY.iter().any(|part| at.file().contains(part)));
             if library {
                 let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,6 +55,16 @@ pub(super) fn watch() {
             next(panic);
         }));
     });
+}
+
+/// Whether a library is there that panics where it cannot be loaded; nobody is shown the panic.
+#[cfg(feature = "cuda")]
+pub(super) fn probe<T>(load: impl Fn() -> T) -> Option<T> {
+    watch();
+    QUIET.set(true);
+    let loaded = catch_unwind(AssertUnwindSafe(load)).ok();
+    QUIET.set(false);
+    loaded
 }
 
 /// Runs `work` on the tensor library and gives whatever goes wrong in it as one text.
@@ -105,3 +124,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
 }
+
+#[cfg(test)]
+#[path = "failure/like_cubecl.rs"]
+mod tests;

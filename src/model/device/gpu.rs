@@ -12,7 +12,6 @@ use burn_std::config::BurnConfig;
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
-use super::failure;
 use super::{GpuSettings, ModelError};
 
 /// Bytes of a directory's name that any file system takes.
@@ -33,7 +32,6 @@ pub(super) struct Gpu {
 pub(super) fn claim(gpu: &Gpu, settings: &GpuSettings) -> Result<(), ModelError> {
     static CLAIMED: OnceLock<String> = OnceLock::new();
     let claimed = CLAIMED.get_or_init(|| {
-        failure::watch();
         configure(settings.kernel_cache.as_deref().and_then(|cache| usable(&cache.join(directory(&gpu.identity)))));
         gpu.identity.clone()
     });
