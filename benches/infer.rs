@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use stoker::image::Pixels;
-use stoker::model::{Bundle, Device, Formulation, Formulations, load_with};
+use stoker::model::{Bundle, Device, Formulation, Formulations, GpuSettings, load_with};
 
 #[derive(Parser)]
 struct Arguments {
@@ -42,7 +42,7 @@ fn measure(bundle: &Bundle, arguments: &Arguments) {
     let mut formulations = Formulations::default();
     let mut load = || {
         let start = Instant::now();
-        let model = load_with(bundle, Device::Cpu, &mut formulations).unwrap();
+        let model = load_with(bundle, Device::Cpu, &GpuSettings::default(), &mut formulations).unwrap();
         (model, start.elapsed())
     };
     let (mut model, measured) = load();

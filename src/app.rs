@@ -10,7 +10,7 @@ use crate::config::{FetchConfig, ModelConfig, RunConfig, ServiceConfig};
 use crate::download::{Cache, DownloadError, Downloader, ModelSource};
 use crate::metrics::Metrics;
 use crate::model::golden::{self, GoldenError, GoldenReport};
-use crate::model::{self, Bundle, BundleError, Classifier, Device, ModelError};
+use crate::model::{self, Bundle, BundleError, Classifier, Device, Formulations, GpuSettings, ModelError};
 use crate::pipeline::{self, Ended, Fatal, Parts};
 use crate::reload::{Follower, Refusal};
 
@@ -122,16 +122,16 @@ async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
 pub async fn load(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfig) -> Result<Loaded, AppError> {
     let started = Instant::now();
     let bundle = read(config, services, fetch).await?;
-    let device = config.device;
-    let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, started));
+    let (device, gpu) = (config.device, config.gpu.clone());
+    let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, started));
     Ok(loading.await.map_err(LoadError::from)??)
 }
 
 /// The same with the model that the pointer object names.
 async fn load_pointed(follower: &mut Follower, config: &RunConfig) -> Result<Loaded, LoadError> {
-    let (started, device) = (Instant::now(), config.model.device);
+    let (started, device, gpu) = (Instant::now(), config.model.device, config.model.gpu.clone());
     let bundle = follower.first().await?;
-    tokio::task::spawn_blocking(move || load_bundle(bundle, device, started)).await?
+    tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, started)).await?
 }
 
 /// Reads the bundle from where it is.
@@ -151,8 +151,8 @@ async fn read(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfi
     Ok(bundle.map_err(|source| LoadError::Bundle { name: config.source.to_string(), source })?)
 }
 
-fn load_bundle(mut bundle: Bundle, device: Device, started: Instant) -> Result<Loaded, LoadError> {
-    let mut classifier = model::load(&bundle, device)?;
+fn load_bundle(mut bundle: Bundle, device: Device, gpu: &GpuSettings, started: Instant) -> Result<Loaded, LoadError> {
+    let mut classifier = model::load_with(&bundle, device, gpu, &mut Formulations::default())?;
     bundle.drop_weights();
     let report = golden::check(&mut *classifier, &bundle)?;
     tracing::info!(

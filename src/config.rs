@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::download::ModelSource;
 use crate::event::{Filters, ObjectId};
 use crate::image::Limits;
-use crate::model::Device;
+use crate::model::{Device, GpuSettings};
 
 mod args;
 mod cache;
@@ -18,7 +18,7 @@ mod check;
 mod problems;
 mod proxy;
 
-pub use args::{BundleArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+pub use args::{BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
 pub use problems::ConfigError;
 
 /// Everything `stoker run` needs, checked.
@@ -66,6 +66,8 @@ pub struct ModelConfig {
     pub cache_bytes: u64,
     /// Device to run on.
     pub device: Device,
+    /// How a GPU's kernels are made.
+    pub gpu: GpuSettings,
     /// Labels kept an image, at most.
     pub top_k: usize,
     /// Labels below this score are left out.

@@ -12,10 +12,11 @@ pub mod labels;
 mod layers;
 mod manifest;
 mod networks;
+mod precision;
 mod weights;
 
 pub use bundle::{Bundle, BundleError};
-pub use device::{Device, ModelError, UnknownDevice, load, load_with};
+pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
 pub use layers::{Formulation, Formulations};
 pub use manifest::{
     Activation, Architecture, EmbeddingSpec, FileSpec, Manifest, ManifestError, Precision, PreprocessSpec, ResizeSpec,

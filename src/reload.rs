@@ -21,7 +21,7 @@ pub use refusal::{Reason, Refusal};
 
 use crate::config::{FetchConfig, ModelConfig, RefreshConfig};
 use crate::download::{Cache, Downloader};
-use crate::model::{self, Bundle, Classifier, Device};
+use crate::model::{self, Bundle, Classifier, Device, Formulations, GpuSettings};
 use memory::Memory;
 use pointer::Reader;
 
@@ -34,6 +34,7 @@ pub struct Follower {
     reader: Reader,
     downloader: Downloader,
     device: Device,
+    gpu: GpuSettings,
     interval: Duration,
     /// After attempts that failed and may yet succeed: how long until the next ones.
     pauses: Option<ExponentialBackoff>,
@@ -61,6 +62,7 @@ impl Follower {
             reader: Reader::new(storage.clone(), config.pointer.clone(), fetch.quota_project.clone()),
             downloader: Downloader::new(storage, Cache::new(model.cache.clone(), model.cache_bytes), fetch),
             device: model.device,
+            gpu: model.gpu.clone(),
             interval: config.interval,
             pauses: None,
             due: None,
@@ -117,8 +119,8 @@ impl Follower {
         let started = Instant::now();
         tracing::info!(model = %pointer.model, digest = pointer.digest, "loading another model");
         let bundle = self.bundle(&pointer, Some(Memory::of_this_process())).await?;
-        let device = self.device;
-        let (bundle, classifier) = spawn_blocking(move || load(bundle, device)).await??;
+        let (device, gpu) = (self.device, self.gpu.clone());
+        let (bundle, classifier) = spawn_blocking(move || load(bundle, device, &gpu)).await??;
         Ok(Some(Candidate { bundle, classifier, started }))
     }
 
@@ -171,8 +173,8 @@ impl Follower {
     }
 }
 
-fn load(mut bundle: Bundle, device: Device) -> Result<(Arc<Bundle>, Box<dyn Classifier>), Refusal> {
-    let classifier = model::load(&bundle, device)?;
+fn load(mut bundle: Bundle, device: Device, gpu: &GpuSettings) -> Result<(Arc<Bundle>, Box<dyn Classifier>), Refusal> {
+    let classifier = model::load_with(&bundle, device, gpu, &mut Formulations::default())?;
     bundle.drop_weights();
     Ok((Arc::new(bundle), classifier))
 }

@@ -120,9 +120,8 @@ pub struct ModelArgs {
         help_heading = "Model"
     )]
     pub(super) model_cache_bytes: String,
-    /// Device: cpu, cuda or cuda:INDEX
-    #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
-    pub(super) device: String,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
     /// Labels an image, at most
     #[arg(long, env = "STOKER_TOP_K", default_value = "5", value_name = "N", help_heading = "Model")]
     pub(super) top_k: String,
@@ -132,6 +131,20 @@ pub struct ModelArgs {
     /// Images in one batch, at most
     #[arg(long, env = "STOKER_MAX_BATCH", default_value = "8", value_name = "N", help_heading = "Model")]
     pub(super) max_batch: String,
+}
+
+/// What the model runs on.
+#[derive(Args, Clone, Debug)]
+pub struct DeviceArgs {
+    /// Device: cpu, cuda, cuda:INDEX, vulkan, vulkan:INDEX
+    #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
+    pub(super) device: String,
+    /// Directory that keeps a GPU's compiled and tuned kernels, or "none"; "auto" is as for --model-cache
+    #[arg(long, env = "STOKER_KERNEL_CACHE", default_value = "auto", value_name = "DIR", help_heading = "Model")]
+    pub(super) kernel_cache: String,
+    /// Whether a GPU computes neighbouring operations as one kernel, true or false: faster, unless a driver gets it wrong
+    #[arg(long, env = "STOKER_KERNEL_FUSION", default_value = "true", value_name = "BOOL", help_heading = "Model")]
+    pub(super) kernel_fusion: String,
 }
 
 /// What an image may cost.
@@ -232,9 +245,8 @@ pub struct BundleArgs {
     pub(super) fetch: FetchArgs,
     #[command(flatten)]
     pub(super) image: ImageArgs,
-    /// Device that --check runs the golden images on: cpu, cuda or cuda:INDEX
-    #[arg(long, env = "STOKER_DEVICE", default_value = "cpu", value_name = "DEVICE", help_heading = "Model")]
-    pub(super) device: String,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
 }
 
 /// Clap reads arguments through a parser of its own; this one holds nothing else.

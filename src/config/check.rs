@@ -1,14 +1,15 @@
 //! Arguments → settings: every value read, every rule between settings in one place.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use humantime::format_duration;
 
-use super::args::{BundleArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+use super::args::{
+    BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs,
+};
 use super::problems::Problems;
 use super::{
     ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RefreshConfig, RunConfig, ServiceConfig,
@@ -17,7 +18,7 @@ use super::{cache, proxy};
 use crate::download::ModelSource;
 use crate::event::{EventType, Filters, ObjectId};
 use crate::image::Limits;
-use crate::model::Device;
+use crate::model::{Device, GpuSettings};
 
 impl RunArgs {
     /// Reads every argument and checks them against each other.
@@ -230,26 +231,34 @@ impl ModelArgs {
     }
 
     fn read(&self, problems: &mut Problems) -> ModelConfig {
-        let device = self.device.parse().unwrap_or_else(|error| {
-            problems.add(format!("--device: {error}"));
-            Device::Cpu
-        });
+        let (device, gpu) = self.device.read(problems);
         let source = self.model.trim().parse().unwrap_or_else(|error| {
             problems.add(format!("--model: {error}"));
             ModelSource::Builtin
         });
         ModelConfig {
             source,
-            cache: match self.model_cache.trim() {
-                "auto" | "" => cache::default_directory(),
-                "none" => None,
-                path => Some(PathBuf::from(path)),
-            },
+            cache: cache::directory(&self.model_cache, "models"),
             cache_bytes: problems.bytes("--model-cache-bytes", &self.model_cache_bytes),
             device,
+            gpu,
             top_k: problems.number("--top-k", &self.top_k, 1..=100),
             min_score: problems.number("--min-score", &self.min_score, 0.0..=1.0),
         }
+    }
+}
+
+impl DeviceArgs {
+    fn read(&self, problems: &mut Problems) -> (Device, GpuSettings) {
+        let device = self.device.parse().unwrap_or_else(|error| {
+            problems.add(format!("--device: {error}"));
+            Device::Cpu
+        });
+        let fusion = self.kernel_fusion.trim().parse().unwrap_or_else(|_| {
+            problems.add(format!("--kernel-fusion takes true or false, not {:?}", self.kernel_fusion));
+            true
+        });
+        (device, GpuSettings { kernel_cache: cache::directory(&self.kernel_cache, "kernels"), fusion })
     }
 }
 
@@ -299,13 +308,10 @@ impl BundleArgs {
     /// Lists every problem, each naming its flag.
     pub fn check(&self, source: ModelSource) -> Result<LabelConfig, ConfigError> {
         let mut problems = Problems::default();
-        let device = self.device.parse().unwrap_or_else(|error| {
-            problems.add(format!("--device: {error}"));
-            Device::Cpu
-        });
+        let (device, gpu) = self.device.read(&mut problems);
         let config = LabelConfig {
             services: self.services.read(&mut problems),
-            model: ModelConfig { source, cache: None, cache_bytes: 0, device, top_k: 5, min_score: 0.0 },
+            model: ModelConfig { source, cache: None, cache_bytes: 0, device, gpu, top_k: 5, min_score: 0.0 },
             fetch: self.fetch.read(&mut problems),
             limits: self.image.read(&mut problems),
             max_batch: 1,

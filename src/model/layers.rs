@@ -29,13 +29,15 @@ pub(super) use pool::{MaxPool, global_average};
 pub(super) use spec::{Act, ConvSpec, Padding};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 
-/// Puts `f32` values on a device.
+use super::precision;
+
+/// Puts values on a device, in the numbers of [`precision`].
 pub(super) fn upload<B: Backend, const D: usize>(
     values: Vec<f32>,
     dims: [usize; D],
     device: &B::Device,
 ) -> Tensor<B, D> {
-    Tensor::from_data(TensorData::new(values, dims), (device, DType::F32))
+    Tensor::from_data(TensorData::new(values, dims), (device, precision::float()))
 }

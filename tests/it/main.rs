@@ -8,6 +8,7 @@ mod cli;
 mod emulators;
 mod events;
 mod formats;
+mod gpu;
 mod heif;
 mod images;
 mod local_pubsub;

@@ -19,6 +19,7 @@ fn the_defaults_hold_together() {
     let config = RunArgs::from_flags(NEEDED).unwrap().check().unwrap();
     assert_eq!(config.subscription, "projects/p/subscriptions/s");
     assert_eq!(config.model.device, Device::Cpu);
+    assert!(config.model.gpu.fusion);
     assert!(config.pipeline.decode_threads >= 1);
     assert!(config.services.pubsub_endpoint.is_none());
 }
@@ -57,6 +58,9 @@ fn every_bad_value_names_its_flag() {
         ("--model-cache-bytes", "much"),
         ("--device", "tpu"),
         ("--device", "cuda:first"),
+        ("--device", "vulkan:last"),
+        ("--device", "cpu:1"),
+        ("--kernel-fusion", "maybe"),
         ("--top-k", "0"),
         ("--min-score", "1.5"),
         ("--min-score", "NaN"),

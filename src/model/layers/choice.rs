@@ -42,6 +42,11 @@ impl Formulations {
         self.0.insert(shape.to_owned(), formulation);
     }
 
+    /// Adds those of `others`, which count where both have one.
+    pub fn extend(&mut self, others: Formulations) {
+        self.0.extend(others.0);
+    }
+
     /// Every shape and its formulation.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Formulation)> {
         self.0.iter().map(|(shape, formulation)| (shape.as_str(), *formulation))

@@ -174,7 +174,8 @@ fn measure<B: Kernels>(
     let layer = Conv::<B>::with(candidate, conv, buffers, device);
     let [rows, columns] = conv.axes.map(|axis| axis.input);
     let images = PROBE_IMAGES[usize::from(!B::PLAIN)];
-    let x = Tensor::<B, 4>::ones([images, rows, columns, conv.spec.input], device);
+    let dims = [images, rows, columns, conv.spec.input];
+    let x: Tensor<B, 4> = upload(vec![1.0; dims.iter().product()], dims, device);
     let run = || {
         let start = Instant::now();
         let y = layer.forward(x.clone());

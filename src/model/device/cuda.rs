@@ -1,0 +1,68 @@
+//! NVIDIA GPUs. The driver and NVRTC, which compiles the kernels, are loaded when the program runs: a machine without
+//! them gets a plain error here, where CubeCL would panic in a thread of its own.
+
+use std::path::Path;
+
+use burn::backend::Cuda;
+use burn::backend::cuda::CudaDevice;
+use burn_cubecl::CubeBackend;
+use cubecl::cuda::CudaRuntime;
+use cudarc::driver::result::{self, device};
+use cudarc::nvrtc::compile_ptx;
+
+use super::engine::{Batching, Engine};
+use super::failure::probe;
+use super::gpu::{Gpu, claim, with_kept};
+use super::{Bundle, Classifier, GpuSettings, ModelError};
+use crate::model::layers::{Formulations, Kernels};
+
+/// One operation, one kernel.
+type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
+
+/// Device nodes of the driver: on Linux, and on Windows' Linux.
+const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+/// The smallest kernel that there is.
+const PROBE: &str = "extern \"C\" __global__ void probe() {}";
+
+impl Kernels for Unfused {}
+
+/// Puts a bundle's model on the GPU `index`.
+///
+/// # Errors
+/// No driver, no such GPU, or the model cannot be put on it.
+pub(super) fn load(
+    bundle: &Bundle,
+    index: usize,
+    settings: &GpuSettings,
+    formulations: &mut Formulations,
+) -> Result<Box<dyn Classifier>, ModelError> {
+    let gpu = find(index).map_err(ModelError::Unavailable)?;
+    let cache = claim(&gpu, settings)?;
+    let device = CudaDevice { index };
+    with_kept(cache, bundle, settings, formulations, |formulations| {
+        if settings.fusion {
+            Engine::<Cuda>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+        } else {
+            Engine::<Unfused>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+        }
+    })
+}
+
+fn find(index: usize) -> Result<Gpu, String> {
+    if !DEVICE_NODES.iter().any(|node| Path::new(node).exists()) {
+        return Err(format!("no NVIDIA driver on this machine (neither of {})", DEVICE_NODES.join(", ")));
+    }
+    // cudarc panics when it finds no library.
+    probe(result::init)
+        .ok_or_else(|| "the NVIDIA driver's library (libcuda.so.1) cannot be loaded".to_owned())?
+        .map_err(|error| format!("the NVIDIA driver does not start: {error}"))?;
+    probe(|| compile_ptx(PROBE))
+        .ok_or_else(|| "NVRTC's library (libnvrtc.so.13), which compiles the kernels, cannot be loaded".to_owned())?
+        .map_err(|error| format!("NVRTC does not compile: {error}"))?;
+    let count = device::get_count().map_err(|error| error.to_string())?;
+    let ordinal = i32::try_from(index).ok().filter(|ordinal| *ordinal < count);
+    let ordinal = ordinal.ok_or_else(|| format!("no GPU {index}: the NVIDIA driver knows {count}"))?;
+    let name = device::get(ordinal).and_then(device::get_name).map_err(|error| error.to_string())?;
+    Ok(Gpu { identity: format!("cuda {name}"), name })
+}
