@@ -4,6 +4,8 @@
 //! bias, an addition or an activation. These compute a layer in one pass, into a buffer that an earlier layer has done
 //! with. Instructions are chosen when the program runs (AVX-512, AVX2, NEON or none), without `unsafe`.
 
+#![allow(clippy::needless_range_loop, reason = "arrays of registers are indexed side by side")]
+
 mod attention;
 mod buffers;
 mod depthwise;

@@ -169,7 +169,7 @@ fn relative_error(found: &[f32], expected: &[f64]) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
     fn every_formulation_of_a_convolution_equals_plain_loops(case in case(), add in any::<bool>()) {
