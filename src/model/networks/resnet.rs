@@ -6,8 +6,8 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::{Output, classifier};
 use super::variant::{Variant, VariantError};
+use super::{Output, classifier};
 use crate::model::layers::{Act, Builder, Conv, ConvSpec, Kernels, Linear, MaxPool, Padding, global_average};
 use crate::model::weights::WeightsError;
 

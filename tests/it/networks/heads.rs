@@ -154,7 +154,12 @@ fn scores_are_softmax_or_sigmoid_as_the_bundle_says() {
                     Activation::Softmax => answer.logits[class].exp() / total,
                     Activation::Sigmoid => 1.0 / (1.0 + (-answer.logits[class]).exp()),
                 };
-                assert!((label.score - expected).abs() < 1e-5, "{name}, {}: {} for {expected}", label.name, label.score);
+                assert!(
+                    (label.score - expected).abs() < 1e-5,
+                    "{name}, {}: {} for {expected}",
+                    label.name,
+                    label.score
+                );
             }
             let sum: f32 = scores.iter().map(|label| label.score).sum();
             assert_eq!((sum - 1.0).abs() < 1e-4, activation == Activation::Softmax, "{name}: {sum}");
