@@ -31,7 +31,7 @@ pub(super) struct FieldArgs {
     /// Name of the model in results [default: the directory's]
     #[arg(long, value_name = "TEXT", help_heading = "Model")]
     name: Option<String>,
-    /// The network, such as resnet-50; docs/networks.md lists them
+    /// efficientnet-lite0 to -lite4, mobilenet-v2, resnet-18, -34, -50 or -101, convnext-tiny or -small, vit-s-16 or vit-b-16
     #[arg(long, value_name = "NAME", required_unless_present = "check", help_heading = "Model")]
     architecture: Option<String>,
     /// JSON with what departs from the architecture: {"depths": […], "widths": […]}
