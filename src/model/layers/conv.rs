@@ -25,7 +25,7 @@ pub(in crate::model) struct Conv<B: Backend> {
 
 #[derive(Debug)]
 enum Kernel<B: Backend> {
-    Own(PlainConv),
+    Own(Box<PlainConv>),
     Burn(BurnConv<B>, Tensor<B, 1>),
 }
 
@@ -78,7 +78,7 @@ impl<B: Kernels> Conv<B> {
         let ConvSpec { input, output, kernel: side, stride, groups, .. } = conv.spec;
         let bias = || upload(conv.bias.clone(), [output], device);
         let kernel = match formulation {
-            Formulation::Own => Kernel::Own(PlainConv::new(conv, buffers.clone())),
+            Formulation::Own => Kernel::Own(Box::new(PlainConv::new(conv, buffers.clone()))),
             Formulation::Library => {
                 let (kernel, [rows, columns]) = conv.symmetric();
                 let padding = conv.axes.map(|axis| axis.start.max(axis.end));

@@ -19,7 +19,7 @@ pub(in crate::model) struct Linear<B: Backend> {
 
 #[derive(Debug)]
 enum Kernel<B: Backend> {
-    Own(PlainLinear),
+    Own(Box<PlainLinear>),
     /// `[inputs, outputs]` and the bias.
     Burn(Tensor<B, 2>, Tensor<B, 1>),
 }
@@ -46,7 +46,7 @@ impl<B: Kernels> Linear<B> {
         let outputs = bias.len();
         let inputs = weight.len() / outputs.max(1);
         let kernel = if B::PLAIN {
-            Kernel::Own(PlainLinear::new(&weight, &bias, activation, buffers.clone()))
+            Kernel::Own(Box::new(PlainLinear::new(&weight, &bias, activation, buffers.clone())))
         } else {
             Kernel::Burn(upload(weight, [inputs, outputs], device), upload(bias, [outputs], device))
         };

@@ -96,8 +96,8 @@ impl Case {
         let mut found = Vec::new();
         for image in 0..self.batch {
             for (row, column) in (0..rows.output).flat_map(|row| (0..columns.output).map(move |column| (row, column))) {
-                for output in 0..spec.output {
-                    let mut sum = f64::from(bias[output]);
+                for (output, bias) in bias.iter().enumerate() {
+                    let mut sum = f64::from(*bias);
                     for (down, right) in (0..spec.kernel).flat_map(|d| (0..spec.kernel).map(move |r| (d, r))) {
                         let y = (row * spec.stride + down).checked_sub(rows.start).filter(|y| *y < rows.input);
                         let x = (column * spec.stride + right).checked_sub(columns.start);
