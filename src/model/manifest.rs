@@ -178,7 +178,7 @@ pub struct FileSpec {
 pub enum ManifestError {
     /// Not JSON, or not these fields.
     #[error("model.json: {0}")]
-    Unreadable(#[from] serde_json::Error),
+    Unreadable(serde_json::Error),
     /// A field holds what it must not.
     #[error("model.json: `{field}` {problem}")]
     Field {
@@ -200,7 +200,7 @@ impl Manifest {
     /// # Errors
     /// The first field that is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let manifest: Manifest = serde_json::from_slice(bytes)?;
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(ManifestError::Unreadable)?;
         manifest.check()?;
         Ok(manifest)
     }

@@ -59,12 +59,10 @@ impl<B: Kernels> Engine<B> {
     ) -> Result<Box<dyn Classifier>, ModelError> {
         watch();
         let manifest = bundle.manifest();
-        let float = match (batching, manifest.precision) {
-            (Batching::Spread, _) | (_, Precision::F32) => DType::F32,
-            #[cfg(any(feature = "cuda", feature = "vulkan"))]
-            (Batching::Ladder, Precision::F16) => DType::F16,
-            #[cfg(any(feature = "cuda", feature = "vulkan"))]
-            (Batching::Ladder, Precision::Bf16) => DType::BF16,
+        let float = match manifest.precision {
+            Precision::F16 if !B::PLAIN => DType::F16,
+            Precision::Bf16 if !B::PLAIN => DType::BF16,
+            _ => DType::F32,
         };
         let build = || -> Result<(Self, Formulations), ModelError> {
             if !B::supports_dtype(&device, float) {

@@ -335,7 +335,7 @@ fn large_convolutions_equal_plain_loops() {
 }
 
 #[test]
-fn the_processor_has_own_kernels_beside_the_librarys() {
+fn the_processor_has_own_kernels_beside_those_of_the_library() {
     let spec = ConvSpec {
         input: 32,
         output: 32,
