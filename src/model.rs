@@ -16,6 +16,7 @@ mod precision;
 mod weights;
 
 pub use bundle::{Bundle, BundleError};
+pub(crate) use device::failure::is_out_of_memory;
 pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
 pub use layers::{Formulation, Formulations};
 pub use manifest::{
@@ -39,6 +40,11 @@ pub trait Classifier: Send {
 
     /// The device the model runs on, as shown to people: `CPU`, `NVIDIA L4`.
     fn device(&self) -> &str;
+
+    /// Whether a batch's size may change what is computed: it does where a batch is one tensor.
+    fn computes_batches_as_one(&self) -> bool {
+        true
+    }
 }
 
 /// What the model says of one image.

@@ -10,6 +10,7 @@ mod pointer;
 mod refusal;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use backoff::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -91,7 +92,11 @@ impl Follower {
     ///
     /// # Errors
     /// [`Refusal`], to be given to [`Follower::refused`].
-    pub(crate) async fn look(&mut self, running: &str) -> Result<Option<Candidate>, Refusal> {
+    pub(crate) async fn look(
+        &mut self,
+        running: &str,
+        suspicion: Arc<AtomicBool>,
+    ) -> Result<Option<Candidate>, Refusal> {
         match self.reader.changed().await {
             Ok(changed) => {
                 self.told.retain(|told| *told != Reason::PointerUnreadable);
@@ -120,7 +125,12 @@ impl Follower {
         tracing::info!(model = %pointer.model, digest = pointer.digest, "loading another model");
         let bundle = self.bundle(&pointer, Some(Memory::of_this_process())).await?;
         let (device, gpu) = (self.device, self.gpu.clone());
-        let (bundle, classifier) = spawn_blocking(move || load(bundle, device, &gpu)).await??;
+        // Set on the loading thread: nobody may be here any more when it fails.
+        let (bundle, classifier) = spawn_blocking(move || {
+            let failing = Failing(Some(suspicion));
+            load(bundle, device, &gpu).inspect(|_| failing.not())
+        })
+        .await??;
         Ok(Some(Candidate { bundle, classifier, started }))
     }
 
@@ -170,6 +180,23 @@ impl Follower {
         // It may have been replaced in between.
         pointer.check(bundle.digest())?;
         Ok(bundle)
+    }
+}
+
+/// Says that something went wrong, by an error or a panic, unless it is told that nothing did.
+struct Failing(Option<Arc<AtomicBool>>);
+
+impl Failing {
+    fn not(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        if let Some(suspicion) = &self.0 {
+            suspicion.store(true, Ordering::SeqCst);
+        }
     }
 }
 

@@ -66,7 +66,9 @@ impl Cache {
         fs::create_dir_all(directory)?;
         make_room(directory, self.max_bytes - spec.size)?;
         let write = WRITES.fetch_add(1, Ordering::Relaxed);
-        let unfinished = directory.join(format!("{UNFINISHED}{}-{write}-{}", std::process::id(), spec.sha256));
+        // In another container the process may have the same number.
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let unfinished = directory.join(format!("{UNFINISHED}{}-{now}-{write}-{}", std::process::id(), spec.sha256));
         let written = File::create_new(&unfinished)
             .and_then(|mut file| file.write_all(bytes))
             .and_then(|()| fs::rename(&unfinished, directory.join(&spec.sha256)));

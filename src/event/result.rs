@@ -223,11 +223,13 @@ pub enum FailureCode {
     TruncatedImage,
     /// The image cannot be decoded.
     CorruptImage,
+    /// The model's answer is no number: its arithmetic overflows on this image.
+    NotFinite,
 }
 
 impl FailureCode {
     /// Every code.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::UnreadableEvent,
         Self::ObjectGone,
         Self::EmptyObject,
@@ -239,6 +241,7 @@ impl FailureCode {
         Self::TooComplex,
         Self::TruncatedImage,
         Self::CorruptImage,
+        Self::NotFinite,
     ];
 
     /// The name in results, logs and metrics.
@@ -255,6 +258,7 @@ impl FailureCode {
             Self::TooComplex => "too_complex",
             Self::TruncatedImage => "truncated_image",
             Self::CorruptImage => "corrupt_image",
+            Self::NotFinite => "not_finite",
         }
     }
 }

@@ -249,11 +249,14 @@ fn storage(pickle: &Pickle, id: Id) -> Option<Storage> {
 fn take(view: &View, name: &str, storage: &[u8]) -> Result<Tensor, CheckpointError> {
     let wrong = |problem: &str| CheckpointError::Tensor { name: name.to_owned(), problem: problem.to_owned() };
     let values = view.shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side as u64));
-    let values = values.filter(|values| *values <= view.elements).ok_or_else(|| wrong("is larger than its storage"))?;
+    let size = size_of(view.dtype).max(1);
+    // What it says of its storage may be untrue.
+    let most = view.elements.min(storage.len() as u64 / size);
+    let values = values.filter(|values| *values <= most).ok_or_else(|| wrong("is larger than its storage"))?;
     if view.strides.len() != view.shape.len() {
         return Err(wrong("has another number of strides than of sides"));
     }
-    let size = usize::try_from(size_of(view.dtype)).unwrap_or(1);
+    let size = usize::try_from(size).unwrap_or(1);
     let bytes = usize::try_from(values).unwrap_or(usize::MAX).saturating_mul(size);
     let mut data = Vec::new();
     data.try_reserve_exact(bytes).map_err(|_| wrong("does not fit into memory"))?;

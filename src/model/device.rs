@@ -6,7 +6,7 @@
 //! `Device → cpu, cuda or vulkan → engine` (one, generic over the backend); `failure` says what went wrong in it.
 
 mod engine;
-mod failure;
+pub(in crate::model) mod failure;
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
 mod gpu;
 

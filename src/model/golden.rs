@@ -34,7 +34,7 @@ pub enum GoldenError {
     Mismatch {
         /// Path of the image inside the bundle.
         image: String,
-        /// Index of the class that is furthest off.
+        /// Index of the first class that is too far off.
         index: usize,
         /// Logit in the golden set.
         expected: f32,

@@ -28,7 +28,7 @@ pub struct NotFinite {
 /// `logits` and `names` hold one value a class.
 ///
 /// # Errors
-/// [`NotFinite`]: such logits mean a broken device, not an odd image.
+/// [`NotFinite`]: numbers overflowed, or the device computes wrong.
 pub fn top(
     logits: &[f32],
     names: &[String],

@@ -101,9 +101,10 @@ impl Engine {
         self.requests.send(Request::Remove { model }).await.map_err(|_| Fatal::EngineDied)
     }
 
-    /// Something went wrong on the device that this thread did not see: it checks before it gives out another answer.
-    pub(super) fn suspect(&self) {
-        self.suspect.store(true, Ordering::SeqCst);
+    /// To be set when something goes wrong on the device that this thread does not see: it checks before it gives out
+    /// another answer.
+    pub(super) fn suspicion(&self) -> Arc<AtomicBool> {
+        self.suspect.clone()
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Fatal> {
@@ -126,10 +127,13 @@ impl Held {
         Self { number, bundle, classifier, rungs: Rungs::default() }
     }
 
-    fn check(&mut self) -> Result<GoldenReport, GoldenError> {
+    /// Also says whether the device ran out of memory meanwhile.
+    fn check(&mut self) -> Result<(GoldenReport, bool), GoldenError> {
+        let sizes = if self.classifier.computes_batches_as_one() { self.rungs.next() } else { Vec::new() };
         // Sizes for which the device has no room are checked as they are run: split.
         let mut splitting = Splitting::new(&mut *self.classifier);
-        golden::check_batches(&mut splitting, &self.bundle, &self.rungs.next())
+        let report = golden::check_batches(&mut splitting, &self.bundle, &sizes)?;
+        Ok((report, splitting.ran_out))
     }
 }
 
@@ -172,12 +176,20 @@ impl Device {
         Ok(answers)
     }
 
+    /// Where one model runs out of memory meanwhile, what was checked before it is checked again.
     fn check(&mut self) -> Result<(), Fatal> {
         self.suspect.store(false, Ordering::SeqCst);
-        for held in &mut self.held {
-            let report = held.check()?;
-            tracing::debug!(digest = held.bundle.digest(), max_error = report.max_error, "golden images passed");
-            self.metrics.canary(report);
+        for _ in 0..2 {
+            let mut ran_out = false;
+            for held in &mut self.held {
+                let (report, short) = held.check()?;
+                ran_out |= short;
+                tracing::debug!(digest = held.bundle.digest(), max_error = report.max_error, "golden images passed");
+                self.metrics.canary(report);
+            }
+            if !ran_out || self.held.len() < 2 {
+                break;
+            }
         }
         Ok(())
     }
@@ -187,7 +199,11 @@ impl Device {
         if let Some(newest) = self.held.last() {
             model.rungs = newest.rungs.clone();
         }
-        let report = model.check().inspect_err(|_| self.suspect.store(true, Ordering::SeqCst))?;
+        let checked = model.check();
+        if !matches!(checked, Ok((_, false))) {
+            self.suspect.store(true, Ordering::SeqCst);
+        }
+        let (report, _) = checked?;
         self.held.push(model);
         Ok(report)
     }
@@ -227,6 +243,10 @@ impl Classifier for Splitting<'_> {
 
     fn device(&self) -> &str {
         self.classifier.device()
+    }
+
+    fn computes_batches_as_one(&self) -> bool {
+        self.classifier.computes_batches_as_one()
     }
 }
 
@@ -270,6 +290,42 @@ mod tests {
         let firsts: Vec<f32> = answers.iter().map(|answer| answer.logits[0]).collect();
         assert_eq!(firsts, (0..10_u8).map(f32::from).collect::<Vec<_>>());
         assert_eq!(device.batches, [10, 5, 2, 3, 5, 2, 3]);
+    }
+
+    /// A device with room for one image, which computes right.
+    struct Tight(Box<dyn Classifier>);
+
+    impl Classifier for Tight {
+        fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+            match images {
+                [_] => self.0.classify(images),
+                _ => Err(DeviceError::OutOfMemory("test".to_owned())),
+            }
+        }
+
+        fn device(&self) -> &str {
+            "test"
+        }
+    }
+
+    #[test]
+    fn a_model_that_runs_out_of_memory_as_it_comes_makes_the_device_suspect() {
+        let bundle = Arc::new(Bundle::builtin().unwrap());
+        let held = |number, tight| {
+            let right = crate::model::load(&bundle, crate::model::Device::Cpu).unwrap();
+            Held::new(number, bundle.clone(), if tight { Box::new(Tight(right)) } else { right })
+        };
+        let (suspect, metrics) = (Arc::new(AtomicBool::new(false)), Arc::new(Metrics::default()));
+        let mut device = Device { held: vec![held(0, false)], suspect, metrics };
+        device.add(held(1, false)).unwrap();
+        assert!(!device.suspect.load(Ordering::SeqCst));
+        device.held.pop();
+        device.add(held(2, true)).unwrap();
+        assert!(device.suspect.load(Ordering::SeqCst), "the other model's answers wait for its golden images");
+        device.run(0, &[&bundle.golden()[0].pixels]).unwrap();
+        assert!(!device.suspect.load(Ordering::SeqCst));
+        let runs = device.metrics.snapshot().canary.runs;
+        assert_eq!(runs, 4, "the first model again after the second one ran out of memory");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use tokio::task::JoinError;
 
 use crate::model::DeviceError;
 use crate::model::golden::GoldenError;
-use crate::model::labels::NotFinite;
 
 /// Further work would be wrong or pointless: everything held is returned and the process exits non-zero.
 #[derive(Debug, thiserror::Error)]
@@ -33,14 +32,11 @@ pub enum Fatal {
     /// The device failed; its numbers cannot be trusted.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The golden images do not come out right any more, or cannot be run.
+    /// The golden images do not come out right any more.
     #[error(
         "the model's golden images do not come out right any more on this device: nothing it computes is published"
     )]
-    Canary(#[from] GoldenError),
-    /// The model answered with something that is no set of scores.
-    #[error("the model gave no usable scores")]
-    Logits(#[from] NotFinite),
+    Canary(#[source] GoldenError),
     /// The thread that owns the device ended while work was left.
     #[error("the device thread ended early")]
     EngineDied,
@@ -82,6 +78,16 @@ impl RetryReason {
             Self::FetchDenied => "fetch_denied",
             Self::PublishTimeout => "publish_timeout",
             Self::PublishFailed => "publish_failed",
+        }
+    }
+}
+
+impl From<GoldenError> for Fatal {
+    /// Images that could not be run say that the device failed, not that it computes wrong.
+    fn from(error: GoldenError) -> Self {
+        match error {
+            GoldenError::Device(error) => Self::Device(error),
+            GoldenError::Shape { .. } | GoldenError::Mismatch { .. } => Self::Canary(error),
         }
     }
 }

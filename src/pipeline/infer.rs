@@ -12,6 +12,7 @@ use super::each::each;
 use super::engine::Engine;
 use super::error::Fatal;
 use super::job::{Job, Outcome};
+use crate::event::FailureCode;
 use crate::model::{Answer, Bundle, labels};
 
 /// Batches on the device or waiting for it: one runs, none waits.
@@ -58,12 +59,21 @@ pub(super) async fn run(
             let answers = engine.run_on(model.number, pixels).await?;
             drop((slot, in_use));
             let took = started.elapsed();
+            let mut checked = false;
             for (job, answer) in waiting.into_iter().zip(answers) {
                 let (image, mut job) = job.split();
                 job.facts.spent.infer = Some(took);
-                let labels = labeler.label(&answer, &model.bundle)?;
-                let embedding = answer.embedding;
-                drop(outcomes.send(job.with(Outcome::Labeled { image, labels, embedding })).await);
+                let outcome = match labeler.label(&answer, &model.bundle) {
+                    Ok(labels) => job.with(Outcome::Labeled { image, labels, embedding: answer.embedding }),
+                    // Numbers overflow, in half precision above all; or the device computes wrong.
+                    Err(error) => {
+                        if !std::mem::replace(&mut checked, true) {
+                            engine.check().await?;
+                        }
+                        job.reject(FailureCode::NotFinite, error.to_string())
+                    }
+                };
+                drop(outcomes.send(outcome).await);
             }
             Ok(())
         }

@@ -33,7 +33,6 @@ pub(super) async fn run(mut follower: Follower, swap: Swap, stop: CancellationTo
                 }
                 if refusal.is_from_device() {
                     // What went wrong there may have hurt the model that runs.
-                    swap.engine.suspect();
                     swap.engine.check().await?;
                 }
             }
@@ -48,7 +47,7 @@ pub(super) async fn run(mut follower: Follower, swap: Swap, stop: CancellationTo
 impl Swap {
     async fn step(&self, follower: &mut Follower) -> Result<Result<(), Refusal>, Fatal> {
         let old = self.replace.borrow().clone();
-        let candidate = match follower.look(&old.info.digest).await {
+        let candidate = match follower.look(&old.info.digest, self.engine.suspicion()).await {
             Ok(Some(candidate)) => candidate,
             Ok(None) => return Ok(Ok(())),
             Err(refusal) => return Ok(Err(refusal)),

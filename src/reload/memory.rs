@@ -13,7 +13,11 @@ use crate::model::Manifest;
 /// Memory that loading takes at its peak, in times the bundle's files. Measured: see `docs/reload.md`.
 const TIMES_FILES: u64 = 5;
 
-/// Memory that a batch of the new model takes beside, and what was not measured, in bytes.
+/// Bytes that a thread's layers take for each pixel of the input, at most: three of the largest, of up to 128 values a
+/// pixel of a quarter of the size (ConvNeXt's and MobileNet's second stage). Attention takes more at large inputs.
+const ACTIVATION_BYTES: u64 = 3 * 128 / 4 * 4;
+
+/// The least that a batch of the new model takes beside, and what was not measured, in bytes.
 const MARGIN_BYTES: u64 = 64 << 20;
 
 /// No room for two models.
@@ -64,7 +68,10 @@ pub(super) fn fits(manifest: &Manifest, memory: Memory) -> Result<(), DoesNotFit
         return Ok(());
     };
     let files = manifest.files.values().map(|file| file.size).fold(0, u64::saturating_add);
-    let needed = files.saturating_mul(TIMES_FILES).saturating_add(MARGIN_BYTES);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let pixels = u64::from(manifest.input.width) * u64::from(manifest.input.height);
+    let activations = pixels.saturating_mul(ACTIVATION_BYTES).saturating_mul(threads);
+    let needed = files.saturating_mul(TIMES_FILES).saturating_add(MARGIN_BYTES.max(activations));
     if needed <= left { Ok(()) } else { Err(DoesNotFit { files, needed, left, limit }) }
 }
 

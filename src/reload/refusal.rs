@@ -4,7 +4,7 @@ use super::memory::DoesNotFit;
 use super::pointer::PointerError;
 use crate::download::DownloadError;
 use crate::model::golden::GoldenError;
-use crate::model::{DeviceError, ModelError};
+use crate::model::{DeviceError, ModelError, is_out_of_memory};
 
 /// Why a model is not put in the old one's place.
 #[derive(Debug, thiserror::Error)]
@@ -119,10 +119,4 @@ impl Refusal {
         let causes = std::iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
         causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
-}
-
-/// The tensor library's errors are texts.
-fn is_out_of_memory(message: &str) -> bool {
-    let lower = message.to_lowercase();
-    ["out of memory", "out of device memory", "outofmemory"].iter().any(|sign| lower.contains(sign))
 }

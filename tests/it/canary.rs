@@ -1,10 +1,10 @@
 //! The golden images while the worker runs: a device that begins to compute wrong publishes nothing more.
 
-use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use stoker::app::{AppError, LoadError, Loaded};
+use stoker::event::FailureCode;
 use stoker::image::Pixels;
 use stoker::model::golden::{self, GoldenError};
 use stoker::model::{Answer, Bundle, Classifier, Device, DeviceError, load};
@@ -55,11 +55,17 @@ fn wrong_kernel() -> Fault {
     })
 }
 
-async fn ended_by_the_canary(world: &World, worker: Worker) -> GoldenError {
+async fn ended_by(world: &World, worker: Worker) -> Fatal {
     let error = worker.ended().await.unwrap_err();
-    let AppError::Fatal(Fatal::Canary(source)) = error else { panic!("{error}") };
+    let AppError::Fatal(fatal) = error else { panic!("{error}") };
     let returned = world.services().wait_until(&world.uploads, |counts| counts.outstanding == 0);
     within(returned).await.unwrap();
+    fatal
+}
+
+async fn ended_by_the_canary(world: &World, worker: Worker) -> GoldenError {
+    let fatal = ended_by(world, worker).await;
+    let Fatal::Canary(source) = fatal else { panic!("{fatal}") };
     source
 }
 
@@ -133,9 +139,33 @@ async fn golden_images_that_cannot_be_run_end_the_worker() {
     let (model, faulty) = faulty(Box::new(|_, _| Err(DeviceError::Failed("it fell off the bus".to_owned()))));
     let worker = world.worker_on(model, &[("--canary-interval", "200ms")]);
     faulty.store(true, Ordering::SeqCst);
-    let error = ended_by_the_canary(&world, worker).await;
-    assert!(matches!(error, GoldenError::Device(_)), "{error}");
-    assert!(error.source().unwrap().to_string().contains("it fell off the bus"));
+    // The device failed: nobody knows whether it would compute wrong.
+    let fatal = ended_by(&world, worker).await;
+    assert!(matches!(fatal, Fatal::Device(_)) && fatal.to_string().contains("it fell off the bus"), "{fatal}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_on_which_numbers_overflow_fails_alone() {
+    let mut world = World::local().await;
+    let golden: Vec<Pixels> = Bundle::builtin().unwrap().golden().iter().map(|golden| golden.pixels.clone()).collect();
+    let (model, faulty) = faulty(Box::new(move |right, images| {
+        let mut answers = right.classify(images)?;
+        for (answer, image) in answers.iter_mut().zip(images) {
+            if !golden.contains(image) {
+                answer.logits[3] = f32::NAN;
+            }
+        }
+        Ok(answers)
+    }));
+    faulty.store(true, Ordering::SeqCst);
+    let worker = world.worker_on(model, &[]);
+    world.upload("odd.jpg", include_bytes!("../../fixtures/photos/camera.jpg")).await;
+    let result = world.next().await.result;
+    assert_eq!(result.error.unwrap().code, FailureCode::NotFinite);
+    assert!(worker.metrics.snapshot().canary.runs >= 2, "the golden images ran before it was said");
+    world.upload("cat.jpg", CAT).await;
+    assert_eq!(world.next().await.result.labels[0].name, "tiger cat");
+    assert_eq!(worker.stop().await.unwrap(), Ended::Drained);
 }
 
 /// A device that runs out of memory at the next batch of several, and does `afterwards` from then on.

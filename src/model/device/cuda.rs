@@ -1,6 +1,8 @@
 //! NVIDIA GPUs. The driver and NVRTC, which compiles the kernels, are loaded when the program runs: a machine without
 //! them gets a plain error here, where CubeCL would panic in a thread of its own.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use burn::backend::Cuda;
@@ -22,6 +24,8 @@ type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 /// Device nodes of the driver: on Linux, and on Windows' Linux.
 const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
+/// Where Linux tells the version of the driver.
+const DRIVER_VERSION: &str = "/sys/module/nvidia/version";
 /// The smallest kernel that there is.
 const PROBE: &str = "extern \"C\" __global__ void probe() {}";
 
@@ -64,5 +68,11 @@ fn find(index: usize) -> Result<Gpu, String> {
     let ordinal = i32::try_from(index).ok().filter(|ordinal| *ordinal < count);
     let ordinal = ordinal.ok_or_else(|| format!("no GPU {index}: the NVIDIA driver knows {count}"))?;
     let name = device::get(ordinal).and_then(device::get_name).map_err(|error| error.to_string())?;
-    Ok(Gpu { identity: format!("cuda {name}"), name })
+    // Compiled kernels are for what the driver reads.
+    let mut driver = String::new();
+    let read = File::open(DRIVER_VERSION).and_then(|file| file.take(64).read_to_string(&mut driver));
+    if let Err(error) = read {
+        tracing::debug!(%error, file = DRIVER_VERSION, "the driver's version is not known");
+    }
+    Ok(Gpu { identity: format!("cuda {name} {}", driver.trim()), name })
 }

@@ -85,7 +85,7 @@ impl<B: Kernels> Engine<B> {
             };
             Ok((engine, chosen))
         };
-        let built = guarded(|| {
+        let built = guarded(B::PLAIN, || {
             let built = build();
             B::sync(&device).map_err(|error| error.to_string())?;
             Ok(built)
@@ -146,7 +146,7 @@ impl<B: Kernels> Classifier for Engine<B> {
         if let Some(failure) = &self.failed {
             return Err(DeviceError::Failed(format!("not used since it failed: {failure}")));
         }
-        let mut answers = guarded(|| self.run(images)).map_err(|error| {
+        let mut answers = guarded(B::PLAIN, || self.run(images)).map_err(|error| {
             let error = verdict(error);
             match &error {
                 DeviceError::OutOfMemory(_) => B::memory_cleanup(&self.device),
@@ -160,6 +160,10 @@ impl<B: Kernels> Classifier for Engine<B> {
 
     fn device(&self) -> &str {
         &self.name
+    }
+
+    fn computes_batches_as_one(&self) -> bool {
+        !matches!(self.batching, Batching::Spread)
     }
 }
 

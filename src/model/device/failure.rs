@@ -35,6 +35,8 @@ thread_local! {
 }
 
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// Held while a GPU works for one thread: the library gives an error to whoever asks next, and notes nobody's name.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Notes from now on the panics in the crates that drive a GPU, on any thread.
 pub(super) fn watch() {
@@ -67,39 +69,64 @@ pub(super) fn probe<T>(load: impl Fn() -> T) -> Option<T> {
     loaded
 }
 
-/// Runs `work` on the tensor library and gives whatever goes wrong in it as one text.
+/// Runs `work` on the tensor library and gives whatever goes wrong in it as one text. On a GPU others wait meanwhile, a
+/// model that is loaded for the one that runs as well; the processor's backend (`plain`) panics where it is called.
 ///
 /// A candidate that fails while kernels are tuned panics too, and harms nothing: an answer with a panic beside it is
 /// computed once more, and counts if nothing goes wrong then.
 ///
 /// # Errors
 /// The library's error, or the message of a panic on this thread or on one of the library's.
-pub(super) fn guarded<T>(work: impl Fn() -> Result<T, String>) -> Result<T, String> {
-    match attempt(&work) {
-        (Ok(_), panics) if !panics.is_empty() => match attempt(&work) {
-            (Ok(answer), panics) if panics.is_empty() => Ok(answer),
-            (Ok(_), panics) => Err(text(&panics.join("; "))),
-            (Err(error), panics) => Err(text(&join(error, &panics))),
-        },
-        (Ok(answer), _) => Ok(answer),
+pub(super) fn guarded<T>(plain: bool, work: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    if plain {
+        return caught(work).map_err(|error| text(&error));
+    }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    take_panics();
+    let first = attempt(&work);
+    let answer = match first {
+        (Ok(answer), panics) if panics.is_empty() => return Ok(answer),
+        // What it put on the device goes before the second one comes.
+        (Ok(answer), _) => {
+            drop(answer);
+            attempt(&work)
+        }
+        failed => failed,
+    };
+    match answer {
+        (Ok(answer), panics) if panics.is_empty() => Ok(answer),
+        (Ok(_), panics) => Err(text(&panics.join("; "))),
         (Err(error), panics) => Err(text(&join(error, &panics))),
     }
 }
 
+/// Runs what may fail without harm, inside of [`guarded`]: `None` if it did, and nothing of it is left.
+pub(in crate::model) fn trial<T>(work: impl Fn() -> Result<T, String>) -> Option<T> {
+    let before = take_panics();
+    let (result, panics) = attempt(work);
+    let result = result.ok().filter(|_| panics.is_empty());
+    *PANICS.lock().unwrap_or_else(PoisonError::into_inner) = before;
+    result
+}
+
 /// Whether a smaller batch may work after this.
 pub(super) fn verdict(message: String) -> DeviceError {
+    if is_out_of_memory(&message) { DeviceError::OutOfMemory(message) } else { DeviceError::Failed(message) }
+}
+
+/// Whether an error of the tensor library means that memory has run out.
+pub(crate) fn is_out_of_memory(message: &str) -> bool {
     let lower = message.to_lowercase();
-    if OUT_OF_MEMORY.iter().any(|sign| lower.contains(sign)) {
-        DeviceError::OutOfMemory(message)
-    } else {
-        DeviceError::Failed(message)
-    }
+    OUT_OF_MEMORY.iter().any(|sign| lower.contains(sign))
 }
 
 fn attempt<T>(work: impl Fn() -> Result<T, String>) -> (Result<T, String>, Vec<String>) {
-    take_panics();
-    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(message(panic.as_ref())));
+    let result = caught(work);
     (result, take_panics())
+}
+
+fn caught<T>(work: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(message(panic.as_ref())))
 }
 
 fn take_panics() -> Vec<String> {

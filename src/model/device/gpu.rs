@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use burn_std::config::BurnConfig;
 use cubecl::config::cache::CacheConfig;
@@ -80,15 +81,21 @@ fn read(path: &Path) -> Formulations {
     read.ok().and_then(|_| serde_json::from_slice(&json).ok()).unwrap_or_default()
 }
 
+/// A name that no other process has, in no other container either.
+fn unique(name: &str) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{name}-{}-{}", std::process::id(), now.as_nanos())
+}
+
 /// Whole or not at all: workers may share the directory.
 fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let unfinished = path.with_extension(format!("{}.unfinished", std::process::id()));
+    let unfinished = path.with_extension(unique("unfinished"));
     fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, path))
 }
 
 /// The cache's directory, when files can be made in it.
 fn usable(cache: &Path) -> Option<PathBuf> {
-    let probe = cache.join("probe");
+    let probe = cache.join(unique("probe"));
     let tried = fs::create_dir_all(cache).and_then(|()| fs::write(&probe, [])).and_then(|()| fs::remove_file(&probe));
     match tried {
         Ok(()) => Some(cache.to_owned()),

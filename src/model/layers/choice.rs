@@ -108,14 +108,15 @@ impl Chooser {
         if let Some(known) = self.chosen.get(shape).filter(|known| candidates.contains(known)) {
             return known;
         }
-        let mut best = (candidates[0], None);
+        let (mut best, mut cut) = ((candidates[0], None), false);
         let mut run = |left: &mut Duration, candidate, best| {
             let Measured { shortest, spent } = measure(candidate, best);
             *left = left.saturating_sub(spent);
             shortest
         };
         for candidate in candidates {
-            if candidates.len() == 1 || self.left.is_zero() {
+            cut = candidates.len() > 1 && self.left.is_zero();
+            if candidates.len() == 1 || cut {
                 break;
             }
             let shortest = run(&mut self.left, *candidate, best.1);
@@ -129,7 +130,10 @@ impl Chooser {
                 }
             }
         }
-        self.chosen.set(shape, best.0);
+        // What was not measured, another load has to measure. Here the same shape is not tried again: there is no time.
+        if !cut && best.1 != Some(Duration::MAX) {
+            self.chosen.set(shape, best.0);
+        }
         best.0
     }
 }
@@ -207,6 +211,7 @@ mod tests {
         assert_eq!(chooser.choose("a", &ALL, |candidate, _| times(candidate)), Formulation::Library);
         let likeliest = chooser.choose("b", &ALL, |candidate, _| panic!("{candidate:?} is measured"));
         assert_eq!(likeliest, Formulation::Own);
+        assert_eq!(*chooser.chosen(), Formulations::default(), "the next load measures them");
     }
 
     #[test]

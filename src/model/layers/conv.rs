@@ -14,6 +14,7 @@ use super::kernels::Kernels;
 use super::plain::{Buffers, PlainConv};
 use super::spec::{Axis, ConvSpec};
 use super::upload;
+use crate::model::device::failure::trial;
 
 /// A convolution with bias and activation. Takes and gives `[batch, rows, columns, channels]`.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ enum BurnConv<B: Backend> {
 
 /// Images that are measured with: the one of a single thread on the processor, as many as fill other devices.
 const PROBE_IMAGES: [usize; 2] = [1, 8];
+/// Values of a layer's input that are measured with, at most, unless one image has more.
+const PROBE_VALUES: usize = 16 << 20;
 /// Runs after the first, of which the shortest counts.
 const PROBE_RUNS: usize = 3;
 
@@ -171,27 +174,31 @@ fn measure<B: Kernels>(
     best: Option<Duration>,
 ) -> Measured {
     let start = Instant::now();
-    let layer = Conv::<B>::with(candidate, conv, buffers, device);
     let [rows, columns] = conv.axes.map(|axis| axis.input);
-    let images = PROBE_IMAGES[usize::from(!B::PLAIN)];
-    let dims = [images, rows, columns, conv.spec.input];
-    let x: Tensor<B, 4> = upload(vec![1.0; dims.iter().product()], dims, device);
-    let run = || {
-        let start = Instant::now();
-        let y = layer.forward(x.clone());
-        // An error comes back with the next result that is read.
-        let synced = B::sync(device).is_ok();
-        drop(y);
-        if synced { start.elapsed() } else { Duration::MAX }
-    };
-    let mut shortest = run();
-    for _ in 0..PROBE_RUNS {
-        if best.is_some_and(|best| shortest > best.saturating_mul(4)) {
-            break;
+    let values = rows * columns * conv.spec.input;
+    let images = PROBE_IMAGES[usize::from(!B::PLAIN)].min(PROBE_VALUES / values.max(1)).max(1);
+    // One that fails is the slowest.
+    let timed = trial(|| {
+        let layer = Conv::<B>::with(candidate, conv, buffers, device);
+        let x: Tensor<B, 4> = upload(vec![1.0; images * values], [images, rows, columns, conv.spec.input], device);
+        let run = || {
+            let start = Instant::now();
+            let y = layer.forward(x.clone());
+            // An error comes back with the next result that is read.
+            B::sync(device).map_err(|error| error.to_string())?;
+            drop(y);
+            Ok::<_, String>(start.elapsed())
+        };
+        let mut shortest = run()?;
+        for _ in 0..PROBE_RUNS {
+            if best.is_some_and(|best| shortest > best.saturating_mul(4)) {
+                break;
+            }
+            shortest = shortest.min(run()?);
         }
-        shortest = shortest.min(run());
-    }
-    Measured { shortest, spent: start.elapsed() }
+        Ok(shortest)
+    });
+    Measured { shortest: timed.unwrap_or(Duration::MAX), spent: start.elapsed() }
 }
 
 /// The result of a kernel of our own, which is only chosen for a backend that runs it.

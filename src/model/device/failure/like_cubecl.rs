@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::{MAX_TEXT, guarded, verdict, watch};
+use super::{MAX_TEXT, guarded, trial, verdict, watch};
 use crate::model::DeviceError;
 
 /// As a thread of the library's does.
@@ -16,7 +16,7 @@ fn no_answer_counts_that_has_a_panic_of_the_library_beside_it() {
     watch();
     // One while kernels are tuned.
     let attempts = AtomicUsize::new(0);
-    let answer = guarded(|| {
+    let answer = guarded(false, || {
         if attempts.fetch_add(1, Ordering::Relaxed) == 0 {
             panic_elsewhere("a kernel that asks for too much");
         }
@@ -24,21 +24,30 @@ fn no_answer_counts_that_has_a_panic_of_the_library_beside_it() {
     });
     assert_eq!((answer, attempts.into_inner()), (Ok(7), 2));
     // One each time: what was to be computed was not.
-    let error = guarded(|| {
+    let error = guarded(false, || {
         panic_elsewhere("the kernel failed");
         Ok(7)
     });
     assert_eq!(error, Err("the kernel failed".to_owned()));
     // The cause comes before what reached the caller.
-    let error = guarded(|| -> Result<(), String> {
+    let error = guarded(false, || -> Result<(), String> {
         panic_elsewhere("device lost");
         Err("the channel is closed".to_owned())
     });
     assert_eq!(error, Err("device lost; the channel is closed".to_owned()));
     // On this thread, with a text as long as a backtrace.
-    let error = guarded(|| -> Result<(), String> { panic!("{}\nat somewhere", "x".repeat(5 * MAX_TEXT)) });
+    let error = guarded(false, || -> Result<(), String> { panic!("{}\nat somewhere", "x".repeat(5 * MAX_TEXT)) });
     assert_eq!(error.unwrap_err(), "x".repeat(MAX_TEXT));
-    assert_eq!(guarded(|| Ok(7)), Ok(7), "nothing of it stays");
+    assert_eq!(guarded(false, || Ok(7)), Ok(7), "nothing of it stays");
+    // A trial's failure is nobody else's.
+    let trials = guarded(false, || {
+        let panicking = trial(|| {
+            panic_elsewhere("the candidate failed");
+            Ok(1)
+        });
+        Ok((panicking, trial(|| -> Result<(), String> { panic!("here") }), trial(|| Ok(2))))
+    });
+    assert_eq!(trials, Ok((None, None, Some(2))));
 }
 
 #[test]

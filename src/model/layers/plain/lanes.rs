@@ -19,7 +19,7 @@ pub(super) fn lanes(arch: Arch) -> usize {
 /// Cuts off what ReLU does, on a vector in a register. [`Finish`] does the rest.
 #[inline(always)]
 pub(super) fn cut<S: Simd>(simd: S, act: Act, x: S::f32s) -> S::f32s {
-    // In this order a NaN stays one.
+    // In this order a NaN stays one, on vectors; the few processors without make it the bound.
     match act {
         Act::None | Act::Gelu => x,
         Act::Relu => simd.max_f32s(simd.splat_f32s(0.0), x),

@@ -45,7 +45,9 @@ pub(in crate::model::layers) fn max_pool(
                 let across = window(column, columns, kernel, stride);
                 for x in x[under.start * width..under.end * width].chunks_exact(width) {
                     for x in x[across.start * channels..across.end * channels].chunks_exact(channels) {
-                        out.iter_mut().zip(x).for_each(|(most, x)| *most = if *x > *most { *x } else { *most });
+                        out.iter_mut()
+                            .zip(x)
+                            .for_each(|(most, x)| *most = if *x > *most || x.is_nan() { *x } else { *most });
                     }
                 }
             }
