@@ -7,6 +7,8 @@ use clap::{Parser, Subcommand};
 
 use stoker::app::AppError;
 use stoker::config::ConfigError;
+use stoker::event::printable;
+use stoker::make::MakeError;
 use stoker::pipeline::Fatal;
 use stoker::telemetry::LogFormat;
 
@@ -88,7 +90,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return Exit::Done.into();
     }
-    eprintln!("error: {error:#}");
+    let text = format!("{error:#}");
+    // Settings' problems come one a line, and hold nothing foreign.
+    eprintln!("error: {}", if error.is::<ConfigError>() { text } else { printable(&text) });
     exit_of(error).into()
 }
 
@@ -101,6 +105,13 @@ pub(crate) fn usage_error(message: &str) -> ExitCode {
 fn exit_of(error: &anyhow::Error) -> Exit {
     if error.is::<ConfigError>() {
         return Exit::Usage;
+    }
+    if let Some(error) = error.downcast_ref::<MakeError>() {
+        return match error {
+            MakeError::Manifest(_) => Exit::Usage,
+            MakeError::Sample { .. } | MakeError::Encode(..) => Exit::Failed,
+            _ => Exit::Model,
+        };
     }
     match error.downcast_ref::<AppError>() {
         Some(AppError::Connect(_)) => Exit::Connect,

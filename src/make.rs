@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use ::bytes::Bytes;
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder};
-use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 
 pub use self::checkpoint::{CheckpointError, Selection, convert};
@@ -86,8 +86,20 @@ pub enum MakeError {
         source: ImageError,
     },
     /// The network does not take the weights.
-    #[error(transparent)]
-    Model(#[from] ModelError),
+    #[error(
+        "{architecture} with {classes} classes, as many as there are labels, does not take its tensors ({found}, …; --entry \
+         and --prefix choose others)"
+    )]
+    Model {
+        /// The network.
+        architecture: String,
+        /// Lines of the labels.
+        classes: usize,
+        /// Names of the first tensors.
+        found: String,
+        /// Why not.
+        source: ModelError,
+    },
     /// The network failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -142,7 +154,12 @@ impl Recipe {
         let zeros = vec![vec![0.0; classes]; samples.len()];
         files.insert(GOLDEN_LOGITS.to_owned(), logits_file(&zeros)?);
         let bundle = Bundle::from_files(&manifest(&fields, &files)?, files.clone())?;
-        let mut network = model::load(&bundle, Device::Cpu)?;
+        let mut network = model::load(&bundle, Device::Cpu).map_err(|source| MakeError::Model {
+            architecture: fields.get("architecture").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            classes,
+            found: bundle_tensors(&bundle),
+            source,
+        })?;
         let images: Vec<&Pixels> = bundle.golden().iter().map(|golden| &golden.pixels).collect();
         let answers = network.classify(&images)?;
         let mut logits: Vec<Vec<f32>> = answers.into_iter().map(|Answer { logits, .. }| logits).collect();
@@ -162,6 +179,17 @@ impl Recipe {
         golden::check(&mut *network, &bundle)?;
         Ok(Made { files, manifest, bundle, reference_error })
     }
+}
+
+/// The first names of a bundle's tensors.
+fn bundle_tensors(bundle: &Bundle) -> String {
+    let names = SafeTensors::deserialize(bundle.weights()).map(|file| {
+        let mut names: Vec<String> = file.names().into_iter().map(str::to_owned).collect();
+        names.sort();
+        names.truncate(4);
+        names.join(", ")
+    });
+    names.unwrap_or_default()
 }
 
 /// `model.json` for these files.

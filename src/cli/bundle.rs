@@ -15,7 +15,7 @@ use stoker::model::{Bundle as ModelBundle, labels};
 
 use super::output;
 use super::source::{self, Listing, Reader, Source, Unread};
-use super::{Exit, runtime};
+use super::{Exit, runtime, usage_error};
 use fields::FieldArgs;
 
 mod fields;
@@ -82,8 +82,15 @@ impl Bundle {
         let weights = self.weights.clone().with_context(|| needed("--weights"))?;
         let labels = self.labels.clone().with_context(|| needed("--labels"))?;
         check_target(&out, self.force)?;
+        let fields = match self.fields.json(&out) {
+            Ok(fields) => fields,
+            Err(error) => {
+                usage_error(&format!("{error:#}"));
+                return Ok(Exit::Usage);
+            }
+        };
         let recipe = Recipe {
-            fields: self.fields.json(&out)?,
+            fields,
             checkpoint: read(&weights, MAX_CHECKPOINT)?,
             selection: Selection { entry: self.entry.clone(), prefix: self.prefix.clone(), half: self.half },
             labels: read(&labels, MAX_SMALL)?,
@@ -91,7 +98,8 @@ impl Bundle {
             reference: self.reference.as_deref().map(|file| read(file, MAX_SMALL)).transpose()?,
             limits: config.limits,
         };
-        let made = tokio::task::spawn_blocking(move || recipe.make()).await??;
+        let made = tokio::task::spawn_blocking(move || recipe.make()).await?;
+        let made = made.with_context(|| format!("no bundle can be made of {}", weights.display()))?;
         write(&out, &made)?;
         show(&made.bundle)?;
         let digest = made.bundle.digest();

@@ -47,6 +47,9 @@ pub enum CheckpointError {
     /// A file that is cut short or contradicts itself.
     #[error("damaged, or not what it looks like: {0}")]
     Damaged(String),
+    /// A dictionary whose values are no tensors.
+    #[error("there is no tensor in it; it holds {0}: --entry names the one with the state dict")]
+    NoTensor(String),
     /// Code and all instead of tensors.
     #[error("{0}: save the state dict instead, torch.save(model.state_dict(), …)")]
     WholeModule(String),

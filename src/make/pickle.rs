@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use super::bytes::{Cut, Reader};
 
 /// Values of one pickle, at most.
-const MAX_NODES: usize = 4_000_000;
+const MAX_NODES: usize = 1_000_000;
 
 /// Bytes of a class's module and name, at most; one with longer names is none that matters.
-const MAX_NAME_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 128;
 
 /// A value's place in the table.
 pub(super) type Id = usize;

@@ -66,7 +66,7 @@ fn read_archive(bytes: &[u8], entry: Option<&str>) -> Result<Tensors, Checkpoint
     let pickle =
         Pickle::read(&mut Reader::new(&content)).map_err(|error| CheckpointError::Damaged(error.to_string()))?;
     let mut last: Option<(String, Vec<u8>)> = None;
-    tensors(&pickle, entry, |view, take| {
+    tensors(&pickle, entry, bytes.len(), |view, take| {
         if last.as_ref().is_none_or(|(key, _)| *key != view.key) {
             last = Some((view.key.clone(), file(&format!("{root}data/{}", view.key), bytes.len() as u64)?));
         }
@@ -103,8 +103,11 @@ fn read_legacy(bytes: &[u8], entry: Option<&str>) -> Result<Tensors, CheckpointE
         reader.array::<8>().map_err(|error| damaged(&error))?;
         storages.insert(key.to_owned(), reader.take(length).map_err(|error| damaged(&error))?);
     }
-    tensors(&state, entry, |view, take| take(storages.get(&view.key).copied().unwrap_or_default()))
+    tensors(&state, entry, bytes.len(), |view, take| take(storages.get(&view.key).copied().unwrap_or_default()))
 }
+
+/// Bytes of all tensors, at most, in times the file's.
+const SHARED_TIMES: u64 = 2;
 
 /// Bytes of a type's values.
 fn size_of(dtype: Dtype) -> u64 {
@@ -135,16 +138,23 @@ type Take<'a> = &'a mut dyn FnMut(&[u8]) -> Result<Tensor, CheckpointError>;
 fn tensors(
     pickle: &Pickle,
     entry: Option<&str>,
+    file_bytes: usize,
     mut storage: impl FnMut(&View, Take<'_>) -> Result<Tensor, CheckpointError>,
 ) -> Result<Tensors, CheckpointError> {
     let mut tensors = Tensors::new();
+    let mut left = SHARED_TIMES * file_bytes as u64;
     for (name, id) in state_dict(pickle, entry)? {
         let Some(view) = view(pickle, id, &name)? else { continue };
         let tensor = storage(&view, &mut |bytes| take(&view, &name, bytes))?;
+        // Tensors may share a storage, and a few do; each is copied here.
+        left = left.checked_sub(tensor.data.len() as u64).ok_or_else(|| CheckpointError::Tensor {
+            name: name.clone(),
+            problem: "and those before it have more values than the file".to_owned(),
+        })?;
         tensors.insert(name, tensor);
     }
     if tensors.is_empty() {
-        return Err(CheckpointError::Damaged("a dictionary without a tensor".to_owned()));
+        return Err(CheckpointError::NoTensor(keys(pickle, pickle.root())));
     }
     Ok(tensors)
 }
@@ -169,12 +179,16 @@ fn state_dict(pickle: &Pickle, entry: Option<&str>) -> Result<Vec<(String, Id)>,
         }
     }
     match entry {
-        Some(entry) => {
-            let found = top.iter().map(|(name, _)| name.as_str()).take(8).collect::<Vec<_>>().join(", ");
-            Err(CheckpointError::Entry { entry: entry.to_owned(), found })
-        }
+        Some(entry) => Err(CheckpointError::Entry { entry: entry.to_owned(), found: keys(pickle, pickle.root()) }),
         None => Ok(top),
     }
+}
+
+/// The first keys of a dictionary.
+fn keys(pickle: &Pickle, id: Id) -> String {
+    let Node::Dict(items) = pickle.get(id) else { return String::new() };
+    let named: Vec<&str> = items.iter().filter_map(|(key, _)| pickle.text(*key)).take(8).collect();
+    named.join(", ")
 }
 
 fn class_name(pickle: &Pickle, class: Id) -> String {
@@ -292,4 +306,44 @@ fn is_contiguous(view: &View) -> bool {
         step = step.saturating_mul(*side as u64);
         holds
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_no_larger_than_the_bytes_that_there_are() {
+        let view = View {
+            key: "0".to_owned(),
+            dtype: Dtype::F32,
+            elements: 1 << 40,
+            offset: 0,
+            shape: vec![1 << 40],
+            strides: vec![0],
+        };
+        let error = take(&view, "w", &[0; 4]).unwrap_err().to_string();
+        assert_eq!(error, "tensor w is larger than its storage");
+        let one = View { shape: vec![1], ..view };
+        assert_eq!(take(&one, "w", &[1, 2, 3, 4]).unwrap().data, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn tensors_that_share_a_storage_do_not_multiply_the_file() {
+        let shared =
+            b"}(U\x01actorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x04tQ\
+            K\x00(K\x04t(K\x01ttRq\x00U\x01bh\x00U\x01ch\x00u.";
+        let pickle = Pickle::read(&mut Reader::new(shared)).unwrap();
+        let read = |file_bytes| tensors(&pickle, None, file_bytes, |_, take| take(&[7; 16]));
+        assert_eq!(read(24).unwrap().len(), 3);
+        let error = read(16).unwrap_err().to_string();
+        assert!(error.contains("have more values than the file"), "{error}");
+    }
+
+    #[test]
+    fn a_dictionary_without_tensors_says_what_it_holds() {
+        let pickle = Pickle::read(&mut Reader::new(b"}(U\x03net}U\x05epochK\x03u.")).unwrap();
+        let error = tensors(&pickle, None, 1, |_, take| take(&[])).unwrap_err().to_string();
+        assert!(error.contains("it holds net, epoch: --entry"), "{error}");
+    }
 }

@@ -9,7 +9,7 @@ mod content;
 mod error;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -153,7 +153,13 @@ impl Bundle {
 
 fn read(directory: &Path, path: &str, spec: Option<&FileSpec>) -> Result<Bytes, BundleError> {
     let failed = |source| BundleError::Read { path: path.to_owned(), source };
-    let file = File::open(directory.join(path)).map_err(failed)?;
+    let place = directory.join(path);
+    // Opening a pipe would wait for whoever writes to it.
+    let about = fs::metadata(&place).map_err(failed)?;
+    if !about.is_file() {
+        return Err(failed(io::Error::other("not a file")));
+    }
+    let file = File::open(&place).map_err(failed)?;
     let found = file.metadata().map_err(failed)?.len();
     match spec {
         Some(spec) => spec.check_size(path, found)?,

@@ -13,7 +13,11 @@ use serde::{Deserialize, Deserializer};
 
 pub use self::preprocess::{PreprocessSpec, ResizeSpec};
 use super::networks::{self, Variant, VariantError};
+use crate::event::printable;
 use crate::image::Preprocess;
+
+/// Characters of a foreign text that an error shows.
+const MAX_SHOWN: usize = 500;
 
 /// The only schema version so far.
 const SCHEMA: u32 = 1;
@@ -177,8 +181,13 @@ pub struct FileSpec {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not JSON, or not these fields.
-    #[error("model.json: {0}")]
-    Unreadable(serde_json::Error),
+    #[error("model.json: `{field}`: {problem}")]
+    Unreadable {
+        /// Path of the field; `.` is the whole.
+        field: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A field holds what it must not.
     #[error("model.json: `{field}` {problem}")]
     Field {
@@ -200,7 +209,10 @@ impl Manifest {
     /// # Errors
     /// The first field that is wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
-        let manifest: Manifest = serde_json::from_slice(bytes).map_err(ManifestError::Unreadable)?;
+        let mut json = serde_json::Deserializer::from_slice(bytes);
+        let read: Result<Manifest, _> = serde_path_to_error::deserialize(&mut json);
+        let manifest = read.map_err(|error| unreadable(&error.path().to_string(), error.inner()))?;
+        json.end().map_err(|error| unreadable(".", &error))?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -320,6 +332,11 @@ fn is_plain_path(path: &str) -> bool {
 
 fn require(holds: bool, field: &str, problem: impl FnOnce() -> String) -> Result<(), ManifestError> {
     if holds { Ok(()) } else { Err(wrong(field, problem())) }
+}
+
+fn unreadable(field: &str, error: &serde_json::Error) -> ManifestError {
+    let short = |text: &str| printable(&text.chars().take(MAX_SHOWN).collect::<String>());
+    ManifestError::Unreadable { field: short(field), problem: short(&error.to_string()) }
 }
 
 fn wrong(field: &str, problem: String) -> ManifestError {

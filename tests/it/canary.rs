@@ -147,11 +147,11 @@ async fn golden_images_that_cannot_be_run_end_the_worker() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_on_which_numbers_overflow_fails_alone() {
     let mut world = World::local().await;
-    let golden: Vec<Pixels> = Bundle::builtin().unwrap().golden().iter().map(|golden| golden.pixels.clone()).collect();
+    let grey = |image: &Pixels| image.rgb.chunks_exact(3).all(|pixel| pixel.iter().all(|value| *value == pixel[0]));
     let (model, faulty) = faulty(Box::new(move |right, images| {
         let mut answers = right.classify(images)?;
         for (answer, image) in answers.iter_mut().zip(images) {
-            if !golden.contains(image) {
+            if grey(image) {
                 answer.logits[3] = f32::NAN;
             }
         }

@@ -38,13 +38,13 @@ pub(super) struct FieldArgs {
     #[arg(long, value_name = "JSON", help_heading = "Model")]
     variant: Option<String>,
     /// What turns logits into scores: softmax for one of many, sigmoid for any of many
-    #[arg(long, value_name = "NAME", default_value = "softmax", help_heading = "Model")]
+    #[arg(long, value_name = "NAME", default_value = "softmax", value_parser = ["softmax", "sigmoid"], help_heading = "Model")]
     activation: String,
     /// Put the features that the last layer reads into results: raw, or normalized to length 1
     #[arg(long, value_name = "KIND", value_parser = ["raw", "normalized"], help_heading = "Model")]
     embedding: Option<String>,
     /// Numbers to compute in on a GPU: f32, f16 or bf16
-    #[arg(long, value_name = "TYPE", default_value = "f32", help_heading = "Model")]
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = ["f32", "f16", "bf16"], help_heading = "Model")]
     precision: String,
     /// Largest error of a golden logit, relative to the largest one [default: by precision, 0.001 to 0.05]
     #[arg(long, value_name = "SHARE", help_heading = "Model")]
@@ -58,8 +58,8 @@ pub(super) struct FieldArgs {
     /// What of the picture is used: short-side:256, crop-pct:0.95, crop-fraction:0.875 or squash
     #[arg(long, value_name = "KIND", help_heading = "Preprocessing")]
     resize: Option<String>,
-    /// bilinear, bicubic or lanczos
-    #[arg(long, value_name = "NAME", help_heading = "Preprocessing")]
+    /// How pixels are mixed
+    #[arg(long, value_name = "NAME", value_parser = ["bilinear", "bicubic", "lanczos"], help_heading = "Preprocessing")]
     filter: Option<String>,
     /// Mean of red, green, blue, of values between 0 and 1, as in transforms.Normalize
     #[arg(long, value_name = "R,G,B", help_heading = "Preprocessing")]

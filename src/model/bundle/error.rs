@@ -48,7 +48,7 @@ pub enum BundleError {
     },
     /// The weights are no safetensors file.
     #[error("model.safetensors: {0}")]
-    Weights(#[source] WeightsError),
+    Weights(WeightsError),
     /// `labels.txt` is not one name a line for each class.
     #[error("labels.txt: {0}")]
     Labels(String),
@@ -62,5 +62,5 @@ pub enum BundleError {
     },
     /// The golden logits cannot be used.
     #[error("{GOLDEN_LOGITS}: {0}")]
-    GoldenLogits(#[source] WeightsError),
+    GoldenLogits(WeightsError),
 }

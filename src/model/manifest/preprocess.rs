@@ -27,6 +27,9 @@ pub struct PreprocessSpec {
     pub std: [f32; 3],
 }
 
+/// The least share of a picture's short side that makes sense: a twentieth.
+const MIN_FRACTION: f64 = 0.05;
+
 /// What of the picture becomes the input.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -63,7 +66,11 @@ impl PreprocessSpec {
         let share = |field: &str, share: f64| {
             require(share > 0.0 && share <= 1.0, field, || format!("is {share}, not above 0 and at most 1"))
         };
-        share("preprocess.crop_fraction", crop_fraction.unwrap_or(1.0))?;
+        let fraction = crop_fraction.unwrap_or(1.0);
+        share("preprocess.crop_fraction", fraction)?;
+        require(fraction >= MIN_FRACTION, "preprocess.crop_fraction", || {
+            format!("is {fraction}: less than {MIN_FRACTION} of the picture")
+        })?;
         match resize {
             Some(ResizeSpec::ShortSide(pixels)) => {
                 let fits = (width.max(height)..=MAX_SHORT_SIDE).contains(&pixels);

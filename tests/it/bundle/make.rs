@@ -121,7 +121,7 @@ async fn reference_logits_become_the_golden_ones_unless_they_differ() {
     far[last..].copy_from_slice(&(value + 1.0).to_le_bytes());
     std::fs::write(&reference, &far).unwrap();
     let output = make(&out, &["--force", "--reference", reference.to_str().unwrap()]).await;
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     let told = text(&output.stderr);
     assert!(told.contains("golden/coffee.png: logit 999") && told.contains("in the reference"), "{told}");
     let checked = stoker(&["bundle", "--check", out.to_str().unwrap()]).await;
@@ -136,19 +136,23 @@ async fn what_cannot_become_a_bundle_is_told() {
     let labels = scratch.path().join("labels.txt");
     std::fs::write(&labels, "cat\ndog\n").unwrap();
     let out = scratch.path().join("model");
-    for (other, expected) in [
-        (&["--weights", module][..], "save the state dict instead"),
-        (&["--weights", plain], "is missing"),
-        (&["--weights", "/nonexistent"], "cannot read /nonexistent"),
-        (&["--labels", labels.to_str().unwrap()], "has the shape [1000, 1280], the network needs [2, 1280]"),
-        (&["--resize", "short-side:100"], "`preprocess.resize.short_side` is 100"),
-        (&["--resize", "middle"], "--resize takes short-side:256"),
-        (&["--mean", "124,116,104"], "values between 0 and 1"),
-        (&["--filter", "nearest"], "unknown variant `nearest`"),
-        (&["--activation", "argmax"], "unknown variant `argmax`"),
+    for (other, code, expected) in [
+        (&["--weights", module][..], 4, "module.pt: the weights cannot be used: "),
+        (&["--weights", module], 4, "save the state dict instead"),
+        (&["--weights", plain], 4, "does not take its tensors ("),
+        (&["--weights", plain], 4, "is missing"),
+        (&["--weights", "/nonexistent"], 1, "cannot read /nonexistent"),
+        (&["--labels", labels.to_str().unwrap()], 4, "2 classes, as many as there are labels"),
+        (&["--labels", labels.to_str().unwrap()], 4, "has the shape [1000, 1280], the network needs [2, 1280]"),
+        (&["--resize", "short-side:100"], 2, "`preprocess.resize.short_side` is 100"),
+        (&["--resize", "middle"], 2, "--resize takes short-side:256"),
+        (&["--mean", "124,116,104"], 2, "values between 0 and 1"),
+        (&["--filter", "nearest"], 2, "invalid value 'nearest' for '--filter"),
+        (&["--activation", "argmax"], 2, "invalid value 'argmax' for '--activation"),
+        (&["--variant", r#"{"depths": "x"}"#], 2, "`variant.depths`: invalid type: string"),
     ] {
         let output = make(&out, other).await;
-        assert_eq!(output.status.code(), Some(1), "{other:?}");
+        assert_eq!(output.status.code(), Some(code), "{other:?}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains(expected), "{other:?}: {}", text(&output.stderr));
         assert!(!out.exists(), "{other:?}");
     }
