@@ -98,7 +98,7 @@ pub enum MakeError {
         /// Names of the first tensors.
         found: String,
         /// Why not.
-        source: ModelError,
+        source: Box<ModelError>,
     },
     /// The network failed.
     #[error(transparent)]
@@ -158,7 +158,7 @@ impl Recipe {
             architecture: fields.get("architecture").and_then(Value::as_str).unwrap_or_default().to_owned(),
             classes,
             found: bundle_tensors(&bundle),
-            source,
+            source: Box::new(source),
         })?;
         let images: Vec<&Pixels> = bundle.golden().iter().map(|golden| &golden.pixels).collect();
         let answers = network.classify(&images)?;

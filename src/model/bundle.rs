@@ -146,7 +146,7 @@ impl Bundle {
     }
 
     /// The verified bytes of `model.safetensors`.
-    pub(super) fn weights(&self) -> &[u8] {
+    pub(crate) fn weights(&self) -> &[u8] {
         &self.weights
     }
 }

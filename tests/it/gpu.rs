@@ -5,6 +5,7 @@
 //! `docs/devices.md` has the commands. The libraries under a GPU are set up once in a process, so each job runs in a
 //! process of its own: [`job`], in this program.
 #![allow(clippy::print_stdout, reason = "figures are worth a look")]
+#![allow(clippy::disallowed_methods, reason = "which device there is, is the machine's matter")]
 
 use std::collections::BTreeMap;
 use std::env;
@@ -314,8 +315,8 @@ fn two_models_run_in_turn_on_one_device() {
 #[ignore = "needs a device: STOKER_TEST_DEVICE"]
 fn a_batch_that_is_too_large_leaves_the_device_as_it_was() {
     let job = loose(MOBILE);
-    // Their pixels alone, as numbers, are larger than any buffer.
-    let images = 1 << 20;
+    // Their pixels alone, as numbers, are larger than any buffer that Mesa's driver gives.
+    let images = 1 << 16;
     let job = Job { batches: vec![1, images, 2], ..job };
     let outcome = job.run();
     assert_eq!(outcome.failure, None);
