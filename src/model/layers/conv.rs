@@ -152,8 +152,7 @@ impl<B: Kernels> Conv<B> {
     fn shifted_sum(&self, x: Tensor<B, 4>, weights: &Tensor<B, 2>) -> Tensor<B, 4> {
         let ConvSpec { kernel: side, stride, output: channels, .. } = self.spec;
         let [rows, columns] = self.axes;
-        let padded = [rows, columns].iter().any(|axis| axis.start + axis.end > 0);
-        let x = if padded { x.pad([(rows.start, rows.end), (columns.start, columns.end), (0, 0)], 0.0) } else { x };
+        let x = within_zeros(x, [rows, columns]);
         let (height, width) = ((rows.output - 1) * stride + 1, (columns.output - 1) * stride + 1);
         let term = |position: usize| {
             let (row, column) = (position / side, position % side);
@@ -162,6 +161,19 @@ impl<B: Kernels> Conv<B> {
         };
         (1..side * side).fold(term(0), |sum, position| sum + term(position))
     }
+}
+
+/// With each axis' zeros around the picture. They are of the picture's type: the library's own padding is of `f32`, which
+/// a network in half precision cannot add to.
+fn within_zeros<B: Backend>(x: Tensor<B, 4>, axes: [Axis; 2]) -> Tensor<B, 4> {
+    if axes.iter().all(|axis| axis.start + axis.end == 0) {
+        return x;
+    }
+    let [batch, height, width, channels] = x.dims();
+    let [rows, columns] = axes;
+    let padded = [batch, height + rows.start + rows.end, width + columns.start + columns.end, channels];
+    let zeros = Tensor::zeros(padded, (&x.device(), x.dtype()));
+    zeros.slice_assign(s![.., rows.start..rows.start + height, columns.start..columns.start + width, ..], x)
 }
 
 /// Builds a candidate and runs it: once so that everything is compiled, tuned and in the caches, then for its time,
