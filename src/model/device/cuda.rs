@@ -3,14 +3,14 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
 
 use burn::backend::Cuda;
 use burn::backend::cuda::CudaDevice;
 use burn_cubecl::CubeBackend;
 use cubecl::cuda::CudaRuntime;
+use cubecl::cuda::install::{cccl_include_path, cuda_path, include_path};
 use cudarc::driver::result::{self, device};
-use cudarc::nvrtc::compile_ptx;
+use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 
 use super::engine::{Batching, Engine};
 use super::failure::probe;
@@ -21,13 +21,10 @@ use crate::model::layers::{Formulations, Kernels};
 /// One operation, one kernel.
 type Unfused = CubeBackend<CudaRuntime, f32, i32, u8>;
 
-/// Device nodes of the driver: on Linux, and on Windows' Linux.
-const DEVICE_NODES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
-
 /// Where Linux tells the version of the driver.
 const DRIVER_VERSION: &str = "/sys/module/nvidia/version";
-/// The smallest kernel that there is.
-const PROBE: &str = "extern \"C\" __global__ void probe() {}";
+/// The smallest kernel that needs the headers.
+const PROBE: &str = "#include <cuda_fp16.h>\nextern \"C\" __global__ void probe(__half *x) { *x = __half(); }";
 
 impl Kernels for Unfused {}
 
@@ -54,16 +51,16 @@ pub(super) fn load(
 }
 
 fn find(index: usize) -> Result<Gpu, String> {
-    if !DEVICE_NODES.iter().any(|node| Path::new(node).exists()) {
-        return Err(format!("no NVIDIA driver on this machine (neither of {})", DEVICE_NODES.join(", ")));
-    }
     // cudarc panics when it finds no library.
     probe(result::init)
-        .ok_or_else(|| "the NVIDIA driver's library (libcuda.so.1) cannot be loaded".to_owned())?
+        .ok_or_else(|| "no NVIDIA driver on this machine: its library (libcuda.so.1) cannot be loaded".to_owned())?
         .map_err(|error| format!("the NVIDIA driver does not start: {error}"))?;
-    probe(|| compile_ptx(PROBE))
+    if cuda_path().is_none() {
+        return Err("no CUDA headers: neither CUDA_PATH nor /usr/local/cuda is there".to_owned());
+    }
+    probe(compile_probe)
         .ok_or_else(|| "NVRTC's library (libnvrtc.so.13), which compiles the kernels, cannot be loaded".to_owned())?
-        .map_err(|error| format!("NVRTC does not compile: {error}"))?;
+        .map_err(compiler_says)?;
     let count = device::get_count().map_err(|error| error.to_string())?;
     let ordinal = i32::try_from(index).ok().filter(|ordinal| *ordinal < count);
     let ordinal = ordinal.ok_or_else(|| format!("no GPU {index}: the NVIDIA driver knows {count}"))?;
@@ -75,4 +72,23 @@ fn find(index: usize) -> Result<Gpu, String> {
         tracing::debug!(%error, file = DRIVER_VERSION, "the driver's version is not known");
     }
     Ok(Gpu { identity: format!("cuda {name} {}", driver.trim()), name })
+}
+
+/// With the options that CubeCL gives, but for the architecture.
+fn compile_probe() -> Result<(), CompileError> {
+    let paths = [include_path(), cccl_include_path()];
+    let include_paths = paths.iter().map(|path| path.display().to_string()).collect();
+    compile_ptx_with_opts(PROBE, CompileOptions { include_paths, ..CompileOptions::default() }).map(|_| ())
+}
+
+fn compiler_says(error: CompileError) -> String {
+    let headers = include_path().display().to_string();
+    match error {
+        CompileError::CompileError { log, .. } => {
+            let log = log.to_string_lossy().into_owned();
+            let line = log.lines().find(|line| line.contains("error")).unwrap_or_default();
+            format!("NVRTC does not compile with the CUDA headers under {headers}: {line}")
+        }
+        error => format!("NVRTC does not compile: {error}"),
+    }
 }
