@@ -6,13 +6,15 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::clients::{ConnectError, Connector};
-use crate::config::{FetchConfig, ModelConfig, RunConfig, ServiceConfig};
+use crate::config::{FetchConfig, ModelConfig, PlanConfig, RunConfig, ServiceConfig};
 use crate::download::{Cache, DownloadError, Downloader, ModelSource};
 use crate::metrics::Metrics;
 use crate::model::golden::{self, GoldenError, GoldenReport};
 use crate::model::{self, Bundle, BundleError, Classifier, Device, Formulations, GpuSettings, ModelError};
 use crate::pipeline::{self, Ended, Fatal, Parts};
+use crate::planning::{self, PlanningError};
 use crate::reload::{Follower, Refusal};
+use crate::vram::Plan;
 
 /// Why the worker could not start, or why it gave up.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,9 @@ pub enum AppError {
     /// The model could not be loaded, or computes wrong on this device.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The device's memory does not do, or the plan is not for it.
+    #[error(transparent)]
+    Planning(#[from] PlanningError),
     /// The pipeline gave up.
     #[error(transparent)]
     Fatal(#[from] Fatal),
@@ -71,6 +76,8 @@ pub struct Loaded {
     pub classifier: Box<dyn Classifier>,
     /// How far its golden images were off.
     pub golden: GoldenReport,
+    /// How its convolutions are computed there.
+    pub formulations: Formulations,
 }
 
 /// Runs the worker until `stop` is cancelled and what it holds is finished or returned.
@@ -98,15 +105,27 @@ pub async fn run(config: &RunConfig, metrics: Arc<Metrics>, stop: CancellationTo
 
 async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
     let connector = Connector::new(config.services.clone()).await?;
-    let (model, follower) = match &config.refresh {
+    let start = planning::Start::new(&config.vram, config.model.device)?;
+    let (mut model, follower) = match &config.refresh {
         Some(refresh) => {
             let storage = connector.storage().await?;
             let mut follower = Follower::new(storage, refresh, &config.model, &config.pipeline.fetch);
-            (load_pointed(&mut follower, config).await?, Some(follower))
+            (load_pointed(&mut follower, config, start.formulations()).await?, Some(follower))
         }
-        None => (load(&config.model, &config.services, &config.pipeline.fetch).await?, None),
+        None => {
+            let (services, fetch) = (&config.services, &config.pipeline.fetch);
+            (load_with(&config.model, services, fetch, start.formulations()).await?, None)
+        }
     };
+    let (vram, host, gpu) = (config.vram.clone(), config.host(), config.model.gpu.clone());
+    let sizing = tokio::task::spawn_blocking(move || {
+        let sizing = start.size(&mut model, &vram, &host, &gpu);
+        (model, sizing)
+    });
+    let (model, sizing) = sizing.await.map_err(LoadError::from)?;
+    let sizing = sizing?;
     Ok(Parts {
+        sizing,
         subscriber: connector.subscriber().await?,
         publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
         storage: connector.storage().await?,
@@ -120,18 +139,39 @@ async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
 /// # Errors
 /// The bundle cannot be read or used, the device does not take it, or it computes something else than the golden logits.
 pub async fn load(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfig) -> Result<Loaded, AppError> {
+    load_with(config, services, fetch, Formulations::default()).await
+}
+
+async fn load_with(
+    config: &ModelConfig,
+    services: &ServiceConfig,
+    fetch: &FetchConfig,
+    known: Formulations,
+) -> Result<Loaded, AppError> {
     let started = Instant::now();
     let bundle = read(config, services, fetch).await?;
     let (device, gpu) = (config.device, config.gpu.clone());
-    let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, started));
+    let loading = tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, known, started));
     Ok(loading.await.map_err(LoadError::from)??)
 }
 
+/// Measures a plan for the model and the device, and decides. Nothing is pulled.
+///
+/// # Errors
+/// As [`load`]; or the device's memory is not known, does not do, or is not what `--plan` is for.
+pub async fn plan(config: &PlanConfig) -> Result<Plan, AppError> {
+    let PlanConfig { services, model: about, vram, host } = config.clone();
+    let start = planning::Start::new(&vram, about.device)?;
+    let mut model = load_with(&about, &services, &host.fetch, start.formulations()).await?;
+    let planning = tokio::task::spawn_blocking(move || start.plan(&mut model, &vram, &host, &about.gpu));
+    Ok(planning.await.map_err(LoadError::from)??)
+}
+
 /// The same with the model that the pointer object names.
-async fn load_pointed(follower: &mut Follower, config: &RunConfig) -> Result<Loaded, LoadError> {
+async fn load_pointed(follower: &mut Follower, config: &RunConfig, known: Formulations) -> Result<Loaded, LoadError> {
     let (started, device, gpu) = (Instant::now(), config.model.device, config.model.gpu.clone());
     let bundle = follower.first().await?;
-    tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, started)).await?
+    tokio::task::spawn_blocking(move || load_bundle(bundle, device, &gpu, known, started)).await?
 }
 
 /// Reads the bundle from where it is.
@@ -151,8 +191,14 @@ async fn read(config: &ModelConfig, services: &ServiceConfig, fetch: &FetchConfi
     Ok(bundle.map_err(|source| LoadError::Bundle { name: config.source.to_string(), source })?)
 }
 
-fn load_bundle(mut bundle: Bundle, device: Device, gpu: &GpuSettings, started: Instant) -> Result<Loaded, LoadError> {
-    let mut classifier = model::load_with(&bundle, device, gpu, &mut Formulations::default())?;
+fn load_bundle(
+    mut bundle: Bundle,
+    device: Device,
+    gpu: &GpuSettings,
+    mut formulations: Formulations,
+    started: Instant,
+) -> Result<Loaded, LoadError> {
+    let mut classifier = model::load_with(&bundle, device, gpu, &mut formulations)?;
     bundle.drop_weights();
     let report = golden::check(&mut *classifier, &bundle)?;
     tracing::info!(
@@ -164,5 +210,5 @@ fn load_bundle(mut bundle: Bundle, device: Device, gpu: &GpuSettings, started: I
         ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         "model loaded"
     );
-    Ok(Loaded { bundle: Arc::new(bundle), classifier, golden: report })
+    Ok(Loaded { bundle: Arc::new(bundle), classifier, golden: report, formulations })
 }

@@ -18,6 +18,7 @@ mod demo;
 mod explain;
 mod label;
 mod output;
+mod plan;
 mod run;
 mod runtime;
 mod source;
@@ -43,6 +44,7 @@ pub(crate) enum Command {
     Demo(Box<demo::Demo>),
     Run(Box<run::Run>),
     Label(Box<label::Label>),
+    Plan(Box<plan::Plan>),
     Bundle(Box<bundle::Bundle>),
     Explain(explain::Explain),
 }
@@ -117,6 +119,9 @@ fn exit_of(error: &anyhow::Error) -> Exit {
         Some(AppError::Connect(_)) => Exit::Connect,
         // Wrong numbers are the same matter at the start and later.
         Some(AppError::Load(_) | AppError::Fatal(Fatal::Canary(_))) => Exit::Model,
+        // The limits are settings.
+        Some(AppError::Planning(error)) if error.is_of_settings() => Exit::Usage,
+        Some(AppError::Planning(_)) => Exit::Model,
         Some(AppError::Fatal(_)) => Exit::Fatal,
         Some(_) | None => Exit::Failed,
     }

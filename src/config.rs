@@ -11,6 +11,7 @@ use crate::download::ModelSource;
 use crate::event::{Filters, ObjectId};
 use crate::image::Limits;
 use crate::model::{Device, GpuSettings};
+use crate::vram::Threads;
 
 mod args;
 mod cache;
@@ -18,7 +19,10 @@ mod check;
 mod problems;
 mod proxy;
 
-pub use args::{BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs};
+pub use args::{
+    BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, PlanArgs, RunArgs, ServiceArgs,
+    VramArgs,
+};
 pub use problems::ConfigError;
 
 /// Everything `stoker run` needs, checked.
@@ -34,6 +38,8 @@ pub struct RunConfig {
     pub filters: Filters,
     /// The model and its device.
     pub model: ModelConfig,
+    /// How much of the device is used, and how that is found out.
+    pub vram: VramConfig,
     /// Pause between two runs of the golden images; `None` runs them at the start and after device errors alone.
     pub canary_interval: Option<Duration>,
     /// The pointer object that names the model, where one is followed.
@@ -74,6 +80,64 @@ pub struct ModelConfig {
     pub min_score: f32,
 }
 
+/// How much of the device is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VramConfig {
+    /// Where the plan comes from.
+    pub plan: PlanSource,
+    /// Share of the memory that others leave.
+    pub fraction: f64,
+    /// Most bytes, where less than that share.
+    pub limit: Option<u64>,
+}
+
+/// Where the plan comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanSource {
+    /// Measured at the start.
+    Measure,
+    /// Nowhere: batches are of `--max-batch` and split where they do not fit.
+    Off,
+    /// A file that `stoker plan` wrote.
+    File(PathBuf),
+}
+
+/// Everything `stoker plan` needs, checked.
+#[derive(Clone, Debug)]
+pub struct PlanConfig {
+    /// Where Google's services are, for a model in Cloud Storage.
+    pub services: ServiceConfig,
+    /// The model and its device.
+    pub model: ModelConfig,
+    /// How much of the device may be used.
+    pub vram: VramConfig,
+    /// What the worker does beside the device.
+    pub host: HostConfig,
+}
+
+/// What a worker takes of the host, and how much of everything it may have at a time.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// How objects are read.
+    pub fetch: FetchConfig,
+    /// What an image may cost.
+    pub limits: Limits,
+    /// Threads that decode.
+    pub decode_threads: Threads,
+    /// Messages leased at a time; `None` leaves it to the plan.
+    pub max_outstanding: Option<usize>,
+    /// Images in one batch, at most; `None` leaves it to the plan.
+    pub max_batch: Option<usize>,
+}
+
+impl RunConfig {
+    /// What this worker takes of the host.
+    pub fn host(&self) -> HostConfig {
+        let PipelineConfig { fetch, decode_threads, max_outstanding, max_batch, .. } = self.pipeline.clone();
+        HostConfig { fetch, limits: self.limits, decode_threads, max_outstanding, max_batch }
+    }
+}
+
 /// How a pointer object is followed.
 #[derive(Clone, Debug)]
 pub struct RefreshConfig {
@@ -86,8 +150,8 @@ pub struct RefreshConfig {
 /// Sizes and deadlines of the hops. Each number bounds memory or time.
 #[derive(Clone, Debug)]
 pub struct PipelineConfig {
-    /// Messages leased at a time; Pub/Sub stops sending at this many.
-    pub max_outstanding: usize,
+    /// Messages leased at a time, at which Pub/Sub stops sending; `None` leaves it to the plan.
+    pub max_outstanding: Option<usize>,
     /// How far ahead each lease is extended.
     pub lease_extension: Duration,
     /// A message held longer than this goes to another worker.
@@ -95,9 +159,9 @@ pub struct PipelineConfig {
     /// How objects are read.
     pub fetch: FetchConfig,
     /// Threads that decode.
-    pub decode_threads: usize,
-    /// Images in one batch, at most.
-    pub max_batch: usize,
+    pub decode_threads: Threads,
+    /// Images in one batch, at most; `None` leaves it to the plan.
+    pub max_batch: Option<usize>,
     /// Deadline of one result's publish, retries included.
     pub publish_timeout: Duration,
     /// How long a stop may take to finish what is held.

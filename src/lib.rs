@@ -23,6 +23,8 @@
 //! | [`event`] | upload events in, results out; pure |
 //! | [`image`] | object bytes in, the model's input pixels out; pure |
 //! | [`model`] | bundles, networks and devices behind one trait, [`model::Classifier`] |
+//! | [`vram`] | device memory measured, planned and kept to |
+//! | [`planning`] | the plan at the start |
 //! | [`reload`] | the pointer object that names the model, followed |
 //! | [`download`] | bundles from Cloud Storage, through a cache on disk |
 //! | [`make`] | a bundle from a checkpoint, class names and sample images |
@@ -39,8 +41,10 @@ pub mod make;
 pub mod metrics;
 pub mod model;
 pub mod pipeline;
+pub mod planning;
 pub mod reload;
 pub mod telemetry;
+pub mod vram;
 
 #[cfg(feature = "local")]
 pub mod local;

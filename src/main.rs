@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Demo(command) => command.run(),
         Command::Run(command) => command.run(),
         Command::Label(command) => command.run(),
+        Command::Plan(command) => command.run(),
         Command::Bundle(command) => command.run(),
         Command::Explain(command) => command.run(),
     };

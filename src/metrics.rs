@@ -7,9 +7,11 @@ use tokio::sync::watch;
 
 use crate::event::LabelResult;
 use crate::event::SkipReason;
+use crate::model::Pool;
 use crate::model::golden::GoldenReport;
 use crate::pipeline::{CloseReason, RetryReason, Settled};
 use crate::reload::Reason;
+use crate::vram::{Ceiling, Limit, Reading};
 
 /// Counters since the start, shared by the hops.
 #[derive(Debug, Default)]
@@ -38,10 +40,39 @@ pub struct Counts {
     pub batch_sizes: BTreeMap<usize, u64>,
     /// Golden images run, with what they showed at last.
     pub canary: Canary,
+    /// The device's memory and what may be on it.
+    pub device: DeviceCounts,
     /// Models that replaced another one.
     pub reloads: u64,
     /// Models that were refused, by reason; once for each version of the pointer object.
     pub reloads_refused: BTreeMap<&'static str, u64>,
+}
+
+/// The device's memory and what may be on it. Bytes are of the last look, which is less than a second old.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceCounts {
+    /// All of the device's memory, what nobody has of it, and what this process has; `None` where nobody tells.
+    pub memory: Option<Reading>,
+    /// What the runtime keeps of it; `None` where tensors are in plain memory.
+    pub pool: Option<Pool>,
+    /// Bytes that batches may have now, by the plan and what has happened since.
+    pub allowed: u64,
+    /// Bytes that batches have now.
+    pub held: u64,
+    /// Batches on the device now.
+    pub in_flight: usize,
+    /// Images of the plan's largest batch.
+    pub planned_batch: usize,
+    /// Images of the largest batch that may run now.
+    pub ceiling: usize,
+    /// Why it is no larger.
+    pub limit: Option<Limit>,
+    /// How often the ceiling was lowered, by reason.
+    pub lowered: BTreeMap<&'static str, u64>,
+    /// Batches that the device had no room for, and that were split.
+    pub splits: u64,
+    /// When the plan was measured, in seconds since 1970; `None` without one.
+    pub plan_at: Option<u64>,
 }
 
 /// The golden images' runs that passed. One that does not ends the worker.
@@ -98,6 +129,34 @@ impl Metrics {
             *counts.batches.entry(reason.as_str()).or_default() += 1;
             *counts.batch_sizes.entry(size).or_default() += 1;
         });
+    }
+
+    pub(crate) fn ceiling(&self, ceiling: &Ceiling, lowered: Option<Limit>) {
+        self.0.send_modify(|counts| {
+            let device = &mut counts.device;
+            (device.allowed, device.held, device.in_flight) = (ceiling.allowed(), ceiling.held(), ceiling.flying());
+            (device.planned_batch, device.ceiling) = (ceiling.planned(), ceiling.largest());
+            device.limit = Some(ceiling.limit());
+            if let Some(limit) = lowered {
+                *device.lowered.entry(limit.as_str()).or_default() += 1;
+            }
+        });
+    }
+
+    pub(crate) fn split(&self) {
+        self.0.send_modify(|counts| counts.device.splits += 1);
+    }
+
+    pub(crate) fn memory(&self, reading: Option<Reading>) {
+        self.0.send_modify(|counts| counts.device.memory = reading);
+    }
+
+    pub(crate) fn pool(&self, pool: Option<Pool>) {
+        self.0.send_modify(|counts| counts.device.pool = pool);
+    }
+
+    pub(crate) fn planned(&self, at: Option<u64>) {
+        self.0.send_modify(|counts| counts.device.plan_at = at);
     }
 
     pub(crate) fn canary(&self, report: GoldenReport) {

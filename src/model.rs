@@ -17,6 +17,8 @@ mod weights;
 
 pub use bundle::{Bundle, BundleError};
 pub(crate) use device::failure::is_out_of_memory;
+#[cfg(feature = "cuda")]
+pub(crate) use device::failure::probe;
 pub use device::{Device, GpuSettings, ModelError, UnknownDevice, load, load_with};
 pub use layers::{Formulation, Formulations};
 pub use manifest::{
@@ -41,10 +43,32 @@ pub trait Classifier: Send {
     /// The device the model runs on, as shown to people: `CPU`, `NVIDIA L4`.
     fn device(&self) -> &str;
 
+    /// The device and its driver, as plans and kept kernels are told apart by.
+    fn identity(&self) -> String {
+        self.device().to_owned()
+    }
+
+    /// What this process's runtime has of the device's memory; `None` where tensors are in plain memory.
+    fn pool(&self) -> Option<Pool> {
+        None
+    }
+
+    /// Gives the memory that batches left behind back to the device.
+    fn give_back(&mut self) {}
+
     /// Whether a batch's size may change what is computed: it does where a batch is one tensor.
     fn computes_batches_as_one(&self) -> bool {
         true
     }
+}
+
+/// Memory that a runtime has of a device, in bytes. What it has once it keeps, until it is told to give it back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    /// All of it.
+    pub reserved: u64,
+    /// What tensors are in.
+    pub in_use: u64,
 }
 
 /// What the model says of one image.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use google_cloud_pubsub::client::{Publisher, Subscriber};
 use google_cloud_storage::client::Storage;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ use crate::app::Loaded;
 use crate::config::RunConfig;
 use crate::metrics::Metrics;
 use crate::reload::Follower;
+use crate::vram::Sizing;
 use decode::Decoder;
 use engine::FIRST_MODEL;
 use generation::{Current, Generation};
@@ -32,6 +33,7 @@ use intake::Intake;
 use publish::Writer;
 use swap::Swap;
 
+mod admission;
 mod batch;
 mod canary;
 mod decode;
@@ -44,10 +46,12 @@ mod infer;
 mod inflight;
 mod intake;
 mod job;
+mod pressure;
 mod publish;
 mod rungs;
 mod swap;
 
+pub use admission::Admission;
 pub use batch::CloseReason;
 pub use engine::Engine;
 pub use error::{Fatal, RetryReason};
@@ -70,6 +74,8 @@ pub struct Parts {
     pub storage: Storage,
     /// The loaded model, golden check passed.
     pub model: Loaded,
+    /// How many of everything there may be at a time.
+    pub sizing: Sizing,
     /// The pointer object that names the next model, where one is followed.
     pub follower: Option<Follower>,
 }
@@ -93,26 +99,27 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<Ended, Fatal> {
-    let sizes = &config.pipeline;
-    let (uploads_in, uploads) = mpsc::channel(sizes.max_outstanding);
-    let (bodies_in, bodies) = mpsc::channel(sizes.decode_threads);
-    let (images_in, images) = mpsc::channel(sizes.max_batch);
-    let (batches_in, batches) = mpsc::channel(1);
-    let (outcomes_in, outcomes) = mpsc::channel(sizes.max_outstanding);
+    let Parts { subscriber, publisher, storage, model, sizing, follower } = parts;
+    let Sizing { ceiling, in_flight, outstanding, decode_threads, watched, planner, plan_at } = sizing;
+    let (uploads_in, uploads) = mpsc::channel(outstanding);
+    let (bodies_in, bodies) = mpsc::channel(decode_threads);
+    let (images_in, images) = mpsc::channel(ceiling.planned());
+    let (batches_in, batches) = mpsc::channel(in_flight);
+    let (outcomes_in, outcomes) = mpsc::channel(outstanding);
 
-    let Parts { subscriber, publisher, storage, model, follower } = parts;
+    metrics.planned(plan_at);
+    let admission = Admission::new(ceiling, metrics.clone());
     let first = Generation::new(FIRST_MODEL, model.bundle.clone(), model.classifier.device());
     let (replace, current) = Current::new(first);
-    let decoder = Decoder::new(sizes.decode_threads, config.limits, current.clone())?;
+    let decoder = Decoder::new(decode_threads, config.limits, current.clone())?;
     let labeler = Labeler { top_k: config.model.top_k, min_score: config.model.min_score };
-    let engine = Arc::new(Engine::start(model, metrics.clone())?);
-    let slots = Arc::new(Semaphore::new(infer::SLOTS));
-    let fetcher = Fetcher::new(storage, &sizes.fetch);
-    let writer = Writer::new(publisher, config, current, metrics.clone());
+    let engine = Arc::new(Engine::start(model, admission.clone(), planner, metrics.clone())?);
+    let fetcher = Fetcher::new(storage, &config.pipeline.fetch);
+    let writer = Writer::new(publisher, config, outstanding, current, metrics.clone());
     let pulling = stop.child_token();
 
     let mut pull = JoinSet::new();
-    let intake = Intake::new(subscriber, config, metrics.clone(), pulling.clone());
+    let intake = Intake::new(subscriber, config, outstanding, metrics.clone(), pulling.clone());
     let flushes = TaskTracker::new();
     pull.spawn(intake.run(uploads_in, outcomes_in.clone(), flushes.clone()));
 
@@ -120,19 +127,20 @@ pub async fn run(
     let uploads = fetch::Uploads { waiting: uploads, stop: pulling.clone() };
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
     hops.spawn(decode::run(bodies, decoder, images_in, outcomes_in.clone()));
-    hops.spawn(batch::run(images, sizes.max_batch, slots, metrics.clone(), batches_in));
-    hops.spawn(infer::run(batches, engine.clone(), labeler, outcomes_in));
+    hops.spawn(batch::run(images, admission.clone(), metrics.clone(), batches_in));
+    hops.spawn(infer::run(batches, engine.clone(), labeler, in_flight, outcomes_in));
     hops.spawn(publish::run(outcomes, writer));
 
     // Beside the data path: what keeps the model right and new until the stop.
     let mut keepers = JoinSet::new();
     keepers.spawn(canary::run(config.canary_interval, engine.clone(), pulling.clone()));
+    keepers.spawn(pressure::run(watched, admission, engine.clone(), metrics.clone(), pulling.clone()));
     if let Some(follower) = follower {
         let swap = Swap { engine, replace, metrics };
         keepers.spawn(swap::run(follower, swap, pulling.clone()));
     }
 
-    let ended = supervise(&mut hops, &mut pull, &mut keepers, &stop, sizes.grace).await;
+    let ended = supervise(&mut hops, &mut pull, &mut keepers, &stop, config.pipeline.grace).await;
     pulling.cancel();
     if ended.is_err() {
         // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.

@@ -116,7 +116,7 @@ impl Bundle {
 
 /// Loads the bundle as `stoker run` would and tells how it did.
 async fn check(config: &LabelConfig) -> anyhow::Result<Exit> {
-    let Loaded { bundle, classifier, golden } = app::load(&config.model, &config.services, &config.fetch).await?;
+    let Loaded { bundle, classifier, golden, .. } = app::load(&config.model, &config.services, &config.fetch).await?;
     let manifest = bundle.manifest();
     output::line(format!("{}, {} classes, {}", printable(&manifest.name), manifest.classes, bundle.digest()))?;
     output::line(format!(

@@ -19,7 +19,8 @@ use stoker::event::{Failure, ImageInfo, Label as Named};
 use stoker::image::{Limits, Pixels, Preprocess, prepare};
 use stoker::metrics::Metrics;
 use stoker::model::{Answer, labels};
-use stoker::pipeline::Engine;
+use stoker::pipeline::{Admission, Engine};
+use stoker::vram::Ceiling;
 
 use super::output::{self, progress};
 use super::source::{Listing, Reader, Source, Unread, warn};
@@ -87,7 +88,9 @@ impl Label {
             preprocess: bundle.manifest().preprocess(),
             turns: Arc::new(Semaphore::new(available_parallelism().map_or(1, usize::from))),
         };
-        let engine = Engine::start(model, Arc::new(Metrics::default()))?;
+        let metrics = Arc::new(Metrics::default());
+        let admission = Admission::new(Ceiling::unmeasured(config.max_batch, 1), metrics.clone());
+        let engine = Engine::start(model, admission, None, metrics)?;
         let bar = if self.json { ProgressBar::hidden() } else { progress(sources.len()) };
 
         let mut results = Results::new(false);

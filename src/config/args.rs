@@ -45,18 +45,14 @@ pub struct RunArgs {
     #[command(flatten)]
     pub(super) image: ImageArgs,
 
-    /// Messages leased at a time
-    #[arg(long, env = "STOKER_MAX_OUTSTANDING", default_value = "128", value_name = "N", help_heading = "Pipeline")]
-    pub(super) max_outstanding: String,
+    #[command(flatten)]
+    pub(super) vram: VramArgs,
     /// How far ahead a lease is extended, 10s to 10m
     #[arg(long, env = "STOKER_LEASE_EXTENSION", default_value = "60s", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) lease_extension: String,
     /// A message held longer than this goes back to Pub/Sub
     #[arg(long, env = "STOKER_MAX_LEASE", default_value = "10m", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) max_lease: String,
-    /// Threads that decode; 0 is one a core
-    #[arg(long, env = "STOKER_DECODE_THREADS", default_value = "0", value_name = "N", help_heading = "Pipeline")]
-    pub(super) decode_threads: String,
     /// Deadline of one result's publish, retries included
     #[arg(long, env = "STOKER_PUBLISH_TIMEOUT", default_value = "30s", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) publish_timeout: String,
@@ -128,9 +124,56 @@ pub struct ModelArgs {
     /// Leave out labels below this score, 0 to 1
     #[arg(long, env = "STOKER_MIN_SCORE", default_value = "0", value_name = "SCORE", help_heading = "Model")]
     pub(super) min_score: String,
-    /// Images in one batch, at most
-    #[arg(long, env = "STOKER_MAX_BATCH", default_value = "8", value_name = "N", help_heading = "Model")]
+    /// Images in one batch, at most; "auto" is what the plan finds, and 8 without one
+    #[arg(long, env = "STOKER_MAX_BATCH", default_value = "auto", value_name = "N", help_heading = "Model")]
     pub(super) max_batch: String,
+}
+
+/// How much of the device and of the host a worker takes.
+#[derive(Args, Clone, Debug)]
+pub struct VramArgs {
+    /// The plan of batch sizes: "measure" at the start, "off", or a file that stoker plan --write made (see docs/vram.md)
+    #[arg(long, env = "STOKER_PLAN", default_value = "measure", value_name = "FILE", help_heading = "Concurrency")]
+    pub(super) plan: String,
+    /// Share of the device's free memory that may be used, over 0 and up to 1
+    #[arg(
+        long,
+        env = "STOKER_VRAM_FRACTION",
+        default_value = "0.9",
+        value_name = "SHARE",
+        help_heading = "Concurrency"
+    )]
+    pub(super) vram_fraction: String,
+    /// Most of the device's memory that may be used
+    #[arg(long, env = "STOKER_VRAM_LIMIT", value_name = "BYTES", help_heading = "Concurrency")]
+    pub(super) vram_limit: Option<String>,
+    /// Messages leased at a time; "auto" is what keeps the device fed by the plan, and 128 without one
+    #[arg(
+        long,
+        env = "STOKER_MAX_OUTSTANDING",
+        default_value = "auto",
+        value_name = "N",
+        help_heading = "Concurrency"
+    )]
+    pub(super) max_outstanding: String,
+    /// Threads that decode; 0 is one a core, or fewer where the memory has no room for them
+    #[arg(long, env = "STOKER_DECODE_THREADS", default_value = "0", value_name = "N", help_heading = "Concurrency")]
+    pub(super) decode_threads: String,
+}
+
+/// Arguments of `stoker plan` that are settings.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub(super) services: ServiceArgs,
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) vram: VramArgs,
+    #[command(flatten)]
+    pub(super) fetch: FetchArgs,
+    #[command(flatten)]
+    pub(super) image: ImageArgs,
 }
 
 /// What the model runs on.

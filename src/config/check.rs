@@ -8,17 +8,20 @@ use bytesize::ByteSize;
 use humantime::format_duration;
 
 use super::args::{
-    BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, RunArgs, ServiceArgs,
+    BundleArgs, DeviceArgs, FetchArgs, FilterArgs, ImageArgs, LabelArgs, ModelArgs, PlanArgs, RunArgs, ServiceArgs,
+    VramArgs,
 };
 use super::problems::Problems;
 use super::{
-    ConfigError, FetchConfig, LabelConfig, ModelConfig, PipelineConfig, RefreshConfig, RunConfig, ServiceConfig,
+    ConfigError, FetchConfig, HostConfig, LabelConfig, ModelConfig, PipelineConfig, PlanConfig, PlanSource,
+    RefreshConfig, RunConfig, ServiceConfig, VramConfig,
 };
 use super::{cache, proxy};
 use crate::download::ModelSource;
 use crate::event::{EventType, Filters, ObjectId};
 use crate::image::Limits;
 use crate::model::{Device, GpuSettings};
+use crate::vram::{Threads, UNMEASURED_BATCH};
 
 impl RunArgs {
     /// Reads every argument and checks them against each other.
@@ -33,6 +36,7 @@ impl RunArgs {
             results_topic: self.resource(&mut problems, "--results-topic", &self.results_topic, "topics"),
             filters: self.filters.read(&mut problems),
             model: self.model.read(&mut problems),
+            vram: self.vram.read(&mut problems),
             canary_interval: problems.duration_or_never("--canary-interval", &self.canary_interval),
             refresh: self.refresh(&mut problems),
             pipeline: self.pipeline(&mut problems),
@@ -88,18 +92,70 @@ impl RunArgs {
     }
 
     fn pipeline(&self, problems: &mut Problems) -> PipelineConfig {
-        let cores = available_parallelism().map_or(1, usize::from);
-        let decode_threads = problems.number("--decode-threads", &self.decode_threads, 0..=1024);
         PipelineConfig {
-            max_outstanding: problems.number("--max-outstanding", &self.max_outstanding, 1..=10_000),
+            max_outstanding: self.vram.max_outstanding(problems),
             lease_extension: problems.duration("--lease-extension", &self.lease_extension),
             max_lease: problems.duration("--max-lease", &self.max_lease),
             fetch: self.fetch.read(problems),
-            decode_threads: if decode_threads == 0 { cores } else { decode_threads },
+            decode_threads: self.vram.threads(problems),
             max_batch: self.model.max_batch(problems),
             publish_timeout: problems.duration("--publish-timeout", &self.publish_timeout),
             grace: problems.duration("--grace", &self.grace),
         }
+    }
+}
+
+impl VramArgs {
+    fn read(&self, problems: &mut Problems) -> VramConfig {
+        let fraction = problems.number("--vram-fraction", &self.vram_fraction, 0.0..=1.0);
+        problems.relate(&["--vram-fraction"], fraction > 0.0, || "--vram-fraction 0 leaves nothing to use".to_owned());
+        VramConfig {
+            plan: match self.plan.trim() {
+                "measure" => PlanSource::Measure,
+                "off" => PlanSource::Off,
+                "" => {
+                    problems.add("--plan takes measure, off or a file");
+                    PlanSource::Off
+                }
+                file => PlanSource::File(file.into()),
+            },
+            fraction,
+            limit: first_set([&self.vram_limit]).map(|text| problems.bytes("--vram-limit", text)),
+        }
+    }
+
+    fn max_outstanding(&self, problems: &mut Problems) -> Option<usize> {
+        problems.number_or_auto("--max-outstanding", &self.max_outstanding, 1..=10_000)
+    }
+
+    fn threads(&self, problems: &mut Problems) -> Threads {
+        match problems.number("--decode-threads", &self.decode_threads, 0..=1024) {
+            0 => Threads::UpTo(available_parallelism().map_or(1, usize::from)),
+            threads => Threads::Fixed(threads),
+        }
+    }
+}
+
+impl PlanArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// Lists every problem, each naming its flag.
+    pub fn check(&self) -> Result<PlanConfig, ConfigError> {
+        let mut problems = Problems::default();
+        let config = PlanConfig {
+            services: self.services.read(&mut problems),
+            model: self.model.read(&mut problems),
+            vram: self.vram.read(&mut problems),
+            host: HostConfig {
+                fetch: self.fetch.read(&mut problems),
+                limits: self.image.read(&mut problems),
+                decode_threads: self.vram.threads(&mut problems),
+                max_outstanding: self.vram.max_outstanding(&mut problems),
+                max_batch: self.model.max_batch(&mut problems),
+            },
+        };
+        problems.finish(config)
     }
 }
 
@@ -148,9 +204,13 @@ fn random_name() -> String {
 /// The rules that tie settings to each other.
 fn cross_check(it: &PipelineConfig, problems: &mut Problems) {
     let PipelineConfig { max_batch, max_outstanding, .. } = *it;
-    problems.relate(&["--max-batch", "--max-outstanding"], max_batch <= max_outstanding, || {
-        format!("--max-batch {max_batch} is over --max-outstanding {max_outstanding}: such a batch could never fill")
-    });
+    if let (Some(max_batch), Some(max_outstanding)) = (max_batch, max_outstanding) {
+        problems.relate(&["--max-batch", "--max-outstanding"], max_batch <= max_outstanding, || {
+            format!(
+                "--max-batch {max_batch} is over --max-outstanding {max_outstanding}: such a batch could never fill"
+            )
+        });
+    }
     let (shortest, longest) = (Duration::from_secs(10), Duration::from_secs(600));
     problems.relate(&["--lease-extension"], (shortest..=longest).contains(&it.lease_extension), || {
         format!("--lease-extension takes 10s to 10m, not {}", format_duration(it.lease_extension))
@@ -226,8 +286,8 @@ impl ModelArgs {
         self.model.trim() == "builtin"
     }
 
-    fn max_batch(&self, problems: &mut Problems) -> usize {
-        problems.number("--max-batch", &self.max_batch, 1..=1024)
+    fn max_batch(&self, problems: &mut Problems) -> Option<usize> {
+        problems.number_or_auto("--max-batch", &self.max_batch, 1..=1024)
     }
 
     fn read(&self, problems: &mut Problems) -> ModelConfig {
@@ -332,7 +392,7 @@ impl LabelArgs {
             model: self.model.read(&mut problems),
             fetch: self.fetch.read(&mut problems),
             limits: self.image.read(&mut problems),
-            max_batch: self.model.max_batch(&mut problems),
+            max_batch: self.model.max_batch(&mut problems).unwrap_or(UNMEASURED_BATCH),
         };
         problems.finish(config)
     }

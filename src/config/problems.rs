@@ -77,6 +77,19 @@ impl Problems {
         }
     }
 
+    /// The same, with `None` for `auto`.
+    pub(super) fn number_or_auto<T>(
+        &mut self,
+        flag: &'static str,
+        text: &str,
+        range: std::ops::RangeInclusive<T>,
+    ) -> Option<T>
+    where
+        T: FromStr + PartialOrd + Display + Copy,
+    {
+        (text.trim() != "auto").then(|| self.number(flag, text, range))
+    }
+
     pub(super) fn bytes(&mut self, flag: &'static str, text: &str) -> u64 {
         match text.trim().parse::<bytesize::ByteSize>() {
             Ok(size) if size.as_u64() > 0 => size.as_u64(),

@@ -79,6 +79,26 @@ impl Default for GpuSettings {
     }
 }
 
+/// A device that is there.
+#[derive(Clone, Debug)]
+struct Hardware {
+    /// As shown to people: `NVIDIA L4`.
+    name: String,
+    /// What compiled kernels and plans depend on: interface, device and driver.
+    identity: String,
+}
+
+impl Hardware {
+    /// The processor, with the threads that it is used with.
+    fn processor() -> Self {
+        let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = about.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let model = model.map_or(std::env::consts::ARCH, |(_, model)| model.trim());
+        let identity = format!("cpu {model}, {} threads", rayon::current_num_threads());
+        Self { name: "CPU".to_owned(), identity }
+    }
+}
+
 /// A model that could not be put on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -110,7 +130,7 @@ pub fn load_with(
     formulations: &mut Formulations,
 ) -> Result<Box<dyn Classifier>, ModelError> {
     match device {
-        Device::Cpu => Engine::<Flex>::load(bundle, FlexDevice, "CPU".to_owned(), Batching::Spread, formulations),
+        Device::Cpu => Engine::<Flex>::load(bundle, FlexDevice, Hardware::processor(), Batching::Spread, formulations),
         #[cfg(feature = "cuda")]
         Device::Cuda(index) => cuda::load(bundle, index, settings, formulations),
         #[cfg(feature = "vulkan")]

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::{Receiver, Sender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::admission::{Admission, Permit};
 use super::decode::Waiting;
 use super::error::Fatal;
 use super::job::Job;
@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 /// Why a batch closed. A closed list, used as a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CloseReason {
-    /// It reached the largest size.
+    /// It reached the largest size that had room.
     Full,
     /// The engine was idle, and no more images were there.
     Idle,
@@ -68,58 +68,63 @@ impl<T> Batcher<T> {
         }
     }
 
-    /// Whether there is something for an idle engine.
-    fn has_work(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Images that could leave as one batch: those for the oldest model.
+    fn ready(&self) -> usize {
+        let oldest = self.waiting.iter().map(|(model, _)| *model).min();
+        self.waiting.iter().filter(|(model, _)| Some(*model) == oldest).count()
     }
 
     fn is_done(&self) -> bool {
         self.closed && self.waiting.is_empty()
     }
 
-    /// Closes the batch for an engine with room; `None` when nothing waits.
-    fn close(&mut self) -> Option<(Vec<T>, CloseReason)> {
-        let model = self.waiting.iter().map(|(model, _)| *model).min()?;
-        let (batch, rest): (VecDeque<_>, VecDeque<_>) = self.waiting.drain(..).partition(|(of, _)| *of == model);
+    /// Closes a batch of at most `room` images; `None` when nothing waits.
+    fn close(&mut self, room: usize) -> Option<(Vec<T>, CloseReason)> {
+        let oldest = self.waiting.iter().map(|(model, _)| *model).min()?;
+        let (mut batch, mut rest) = (Vec::new(), VecDeque::with_capacity(self.max));
+        for (model, item) in self.waiting.drain(..) {
+            if model == oldest && batch.len() < room { batch.push(item) } else { rest.push_back((model, item)) }
+        }
         self.waiting = rest;
         let reason = match self.closed {
-            _ if batch.len() == self.max => CloseReason::Full,
+            _ if batch.len() == room => CloseReason::Full,
             _ if !self.waiting.is_empty() => CloseReason::Model,
             true => CloseReason::Drain,
             false => CloseReason::Idle,
         };
-        Some((batch.into_iter().map(|(_, item)| item).collect(), reason))
+        Some((batch, reason))
     }
 }
 
-/// A closed batch, all for one model, with the engine's slot that it occupies until its answer is read.
+/// A closed batch, all for one model, with its share of the device, held until its answer is read.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) jobs: Vec<Job<Waiting>>,
-    pub(super) slot: OwnedSemaphorePermit,
+    pub(super) permit: Permit,
 }
 
-/// Gathers decoded images and sends a batch each time one of `slots` (the batches the engine holds) is free.
+/// Gathers decoded images and sends a batch each time the device has room.
 pub(super) async fn run(
     mut images: Receiver<Job<Waiting>>,
-    max_batch: usize,
-    slots: Arc<Semaphore>,
+    admission: Admission,
     metrics: Arc<Metrics>,
     batches: Sender<Batch>,
 ) -> Result<(), Fatal> {
-    let mut batcher = Batcher::new(max_batch);
+    let mut batcher = Batcher::new(admission.planned());
     while !batcher.is_done() {
+        batcher.max = admission.planned();
         tokio::select! {
             // First what has arrived, so that a free engine gets all of it.
             biased;
             image = images.recv(), if batcher.has_room() => {
                 batcher.offer(image.map(|job| (job.stage.model.model.number, job)));
             }
-            slot = slots.clone().acquire_owned(), if batcher.has_work() => {
-                let Some((jobs, reason)) = batcher.close() else { continue };
+            room = admission.room(), if batcher.ready() > 0 => {
+                // The ceiling may have come down meanwhile.
+                let Some(permit) = admission.admit(batcher.ready().min(room)) else { continue };
+                let Some((jobs, reason)) = batcher.close(room) else { continue };
                 metrics.batch(jobs.len(), reason);
-                let slot = slot.expect("the slots are never closed");
-                if batches.send(Batch { jobs, slot }).await.is_err() {
+                if batches.send(Batch { jobs, permit }).await.is_err() {
                     break;
                 }
             }
@@ -136,7 +141,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Arrive { late: bool },
-        EngineFree,
+        EngineFree { room: usize },
         Replace,
         Close,
     }
@@ -144,7 +149,7 @@ mod tests {
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let step = prop_oneof![
             6 => any::<bool>().prop_map(|late| Step::Arrive { late }),
-            3 => Just(Step::EngineFree),
+            3 => (1_usize..20).prop_map(|room| Step::EngineFree { room }),
             1 => Just(Step::Replace),
             1 => Just(Step::Close)
         ];
@@ -161,7 +166,7 @@ mod tests {
         ) {
             let mut batcher = Batcher::new(max);
             let (mut model, mut arrived, mut left) = (1, Vec::new(), Vec::new());
-            let end = std::iter::repeat_n(Step::EngineFree, 200);
+            let end = std::iter::repeat_n(Step::EngineFree { room: max }, 200);
             for step in steps.into_iter().chain([Step::Close]).chain(end) {
                 match step {
                     Step::Arrive { late } if batcher.has_room() => {
@@ -174,21 +179,22 @@ mod tests {
                     Step::Arrive { .. } => prop_assert!(batcher.closed || batcher.waiting.len() == max),
                     Step::Replace => model += 1,
                     Step::Close => batcher.offer(None),
-                    Step::EngineFree => {
+                    Step::EngineFree { room } => {
                         let oldest = batcher.waiting.iter().map(|(of, _)| *of).min();
-                        let Some((items, reason)) = batcher.close() else {
+                        let ready = batcher.ready();
+                        let Some((items, reason)) = batcher.close(room) else {
                             prop_assert_eq!(oldest, None, "an idle engine got nothing though something waits");
                             continue;
                         };
-                        prop_assert!((1..=max).contains(&items.len()));
+                        prop_assert_eq!(items.len(), ready.min(room));
                         let alike = items.iter().all(|(of, _)| Some(*of) == oldest);
                         prop_assert!(alike, "{:?} should all be for {:?}", items, oldest);
                         let others = !batcher.waiting.is_empty();
                         let rest = batcher.waiting.iter().all(|(of, _)| Some(*of) > oldest);
-                        prop_assert!(rest, "the oldest model's items leave together");
-                        prop_assert_eq!(reason == CloseReason::Full, items.len() == max);
-                        prop_assert_eq!(reason == CloseReason::Model, items.len() < max && others);
-                        let drained = items.len() < max && !others && batcher.closed;
+                        prop_assert!(rest || items.len() == room, "the oldest model's items leave together");
+                        prop_assert_eq!(reason == CloseReason::Full, items.len() == room);
+                        prop_assert_eq!(reason == CloseReason::Model, items.len() < room && others);
+                        let drained = items.len() < room && !others && batcher.closed;
                         prop_assert_eq!(reason == CloseReason::Drain, drained);
                         left.extend(items);
                     }

@@ -10,10 +10,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::oneshot;
 
+use super::admission::Admission;
 use super::error::Fatal;
 use super::rungs::Rungs;
 use crate::app::Loaded;
@@ -21,9 +23,13 @@ use crate::image::Pixels;
 use crate::metrics::Metrics;
 use crate::model::golden::{self, GoldenError, GoldenReport};
 use crate::model::{Answer, Bundle, Classifier, DeviceError};
+use crate::vram::{Ladder, MeasureError, Planner};
 
 /// Requests that wait for the device thread, at most; senders wait for their turn in order.
 const WAITING: usize = 1;
+
+/// Between two counts of the runtime's memory: each waits for the device's queue.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The number of the model that an engine starts with.
 pub(super) const FIRST_MODEL: u64 = 0;
@@ -34,6 +40,7 @@ enum Request {
     Check { reply: oneshot::Sender<Result<(), Fatal>> },
     Add { model: Box<Held>, reply: oneshot::Sender<Result<GoldenReport, GoldenError>> },
     Remove { model: u64 },
+    GiveBack,
 }
 
 /// The device thread, as others see it. The thread ends when the engine is dropped.
@@ -43,17 +50,23 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread that owns the model.
+    /// Starts the thread that owns the model; what fits on the device and what does not is said to `admission`, and what
+    /// `planner` finds of models that are added.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(model: Loaded, metrics: Arc<Metrics>) -> std::io::Result<Self> {
-        let Loaded { bundle, classifier, golden } = model;
+    pub fn start(
+        model: Loaded,
+        admission: Admission,
+        planner: Option<Planner>,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Self> {
+        let Loaded { bundle, classifier, golden, formulations: _ } = model;
         metrics.canary(golden);
         let (requests, mut inbox) = mpsc::channel::<Request>(WAITING);
         let suspect = Arc::new(AtomicBool::new(false));
         let held = vec![Held::new(FIRST_MODEL, bundle, classifier)];
-        let mut device = Device { held, suspect: suspect.clone(), metrics };
+        let mut device = Device { held, suspect: suspect.clone(), admission, planner, looked: None, metrics };
         thread::Builder::new().name("device".to_owned()).spawn(move || {
             while let Some(request) = inbox.blocking_recv() {
                 device.serve(request);
@@ -101,6 +114,11 @@ impl Engine {
         self.requests.send(Request::Remove { model }).await.map_err(|_| Fatal::EngineDied)
     }
 
+    /// Gives the memory that batches left behind back to the device, before the next batch.
+    pub(super) async fn give_back(&self) -> Result<(), Fatal> {
+        self.requests.send(Request::GiveBack).await.map_err(|_| Fatal::EngineDied)
+    }
+
     /// To be set when something goes wrong on the device that this thread does not see: it checks before it gives out
     /// another answer.
     pub(super) fn suspicion(&self) -> Arc<AtomicBool> {
@@ -133,7 +151,7 @@ impl Held {
         // Sizes for which the device has no room are checked as they are run: split.
         let mut splitting = Splitting::new(&mut *self.classifier);
         let report = golden::check_batches(&mut splitting, &self.bundle, &sizes)?;
-        Ok((report, splitting.ran_out))
+        Ok((report, !splitting.too_large.is_empty()))
     }
 }
 
@@ -142,6 +160,10 @@ struct Device {
     held: Vec<Held>,
     /// A device error was survived, and no check has passed since.
     suspect: Arc<AtomicBool>,
+    admission: Admission,
+    planner: Option<Planner>,
+    /// When the runtime's memory was counted.
+    looked: Option<Instant>,
     metrics: Arc<Metrics>,
 }
 
@@ -152,10 +174,12 @@ impl Device {
             Request::Run { model, images, reply } => {
                 let images: Vec<&Pixels> = images.iter().collect();
                 drop(reply.send(self.run(model, &images)));
+                self.look();
             }
             Request::Check { reply } => drop(reply.send(self.check())),
             Request::Add { model, reply } => drop(reply.send(self.add(*model))),
             Request::Remove { model } => self.held.retain(|held| held.number != model),
+            Request::GiveBack => self.held.iter_mut().for_each(|held| held.classifier.give_back()),
         }
     }
 
@@ -163,9 +187,12 @@ impl Device {
         let held = self.held.iter_mut().find(|held| held.number == model);
         let held = held.ok_or_else(|| DeviceError::Failed(format!("model {model} is not on the device")))?;
         let mut splitting = Splitting::new(&mut *held.classifier);
-        let answers = splitting.classify(images)?;
-        let Splitting { sizes, ran_out, .. } = splitting;
-        let suspect = ran_out || self.suspect.load(Ordering::SeqCst);
+        let answers = splitting.classify(images);
+        let Splitting { sizes, too_large, .. } = splitting;
+        too_large.iter().for_each(|images| self.admission.ran_out(*images));
+        sizes.iter().for_each(|images| self.admission.ran(*images));
+        let answers = answers?;
+        let suspect = !too_large.is_empty() || self.suspect.load(Ordering::SeqCst);
         for size in sizes {
             if suspect { held.rungs.owes(size) } else { held.rungs.ran(size) }
         }
@@ -174,6 +201,16 @@ impl Device {
             self.check()?;
         }
         Ok(answers)
+    }
+
+    /// Counts the runtime's memory, now and then.
+    fn look(&mut self) {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY)
+            && let Some(held) = self.held.last()
+        {
+            self.metrics.pool(held.classifier.pool());
+            self.looked = Some(Instant::now());
+        }
     }
 
     /// Where one model runs out of memory meanwhile, what was checked before it is checked again.
@@ -204,8 +241,31 @@ impl Device {
             self.suspect.store(true, Ordering::SeqCst);
         }
         let (report, _) = checked?;
+        let ladder = self.measure(&mut model)?;
         self.held.push(model);
+        if let Some(ladder) = ladder {
+            self.admission.replan(ladder);
+            self.metrics.planned(SystemTime::UNIX_EPOCH.elapsed().ok().map(|since| since.as_secs()));
+        }
         Ok(report)
+    }
+}
+
+impl Device {
+    /// The ladder of a model that is to be added; `None` leaves that of the one before.
+    fn measure(&mut self, model: &mut Held) -> Result<Option<Ladder>, GoldenError> {
+        let Some(planner) = &self.planner else { return Ok(None) };
+        let error = match planner(&mut *model.classifier, &model.bundle) {
+            Ok(ladder) => return Ok(Some(ladder)),
+            Err(MeasureError::Memory(error)) => {
+                tracing::warn!(%error, "the plan stays that of the model before");
+                return Ok(None);
+            }
+            Err(MeasureError::Device(error) | MeasureError::Poisoned { failure: error, .. }) => error,
+            Err(MeasureError::Refused(error)) => DeviceError::OutOfMemory(error.to_string()),
+        };
+        self.suspect.store(true, Ordering::SeqCst);
+        Err(error.into())
     }
 }
 
@@ -214,12 +274,13 @@ struct Splitting<'a> {
     classifier: &'a mut dyn Classifier,
     /// Batches that ran, in images.
     sizes: Vec<usize>,
-    ran_out: bool,
+    /// Batches that did not fit, in images.
+    too_large: Vec<usize>,
 }
 
 impl<'a> Splitting<'a> {
     fn new(classifier: &'a mut dyn Classifier) -> Self {
-        Self { classifier, sizes: Vec::new(), ran_out: false }
+        Self { classifier, sizes: Vec::new(), too_large: Vec::new() }
     }
 }
 
@@ -227,7 +288,7 @@ impl Classifier for Splitting<'_> {
     fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
         match self.classifier.classify(images) {
             Err(DeviceError::OutOfMemory(error)) if images.len() > 1 => {
-                self.ran_out = true;
+                self.too_large.push(images.len());
                 let (left, right) = images.split_at(images.len() / 2);
                 tracing::warn!(batch = images.len(), error, "out of device memory; splitting the batch");
                 let mut answers = self.classify(left)?;
@@ -248,6 +309,12 @@ impl Classifier for Splitting<'_> {
     fn computes_batches_as_one(&self) -> bool {
         self.classifier.computes_batches_as_one()
     }
+}
+
+/// Nobody is held to anything: for tests of the thread alone.
+#[cfg(test)]
+fn unlimited(metrics: &Arc<Metrics>) -> Admission {
+    Admission::new(crate::vram::Ceiling::unmeasured(1024, 1), metrics.clone())
 }
 
 #[cfg(test)]
@@ -285,7 +352,7 @@ mod tests {
         let images = pixels(10);
         let mut splitting = Splitting::new(&mut device);
         let answers = splitting.classify(&images.iter().collect::<Vec<_>>()).unwrap();
-        assert!(splitting.ran_out);
+        assert_eq!(splitting.too_large, [10, 5, 5]);
         assert_eq!(splitting.sizes, [2, 3, 2, 3], "sizes in use are those that ran");
         let firsts: Vec<f32> = answers.iter().map(|answer| answer.logits[0]).collect();
         assert_eq!(firsts, (0..10_u8).map(f32::from).collect::<Vec<_>>());
@@ -316,7 +383,9 @@ mod tests {
             Held::new(number, bundle.clone(), if tight { Box::new(Tight(right)) } else { right })
         };
         let (suspect, metrics) = (Arc::new(AtomicBool::new(false)), Arc::new(Metrics::default()));
-        let mut device = Device { held: vec![held(0, false)], suspect, metrics };
+        let admission = unlimited(&metrics);
+        let mut device =
+            Device { held: vec![held(0, false)], suspect, admission, planner: None, looked: None, metrics };
         device.add(held(1, false)).unwrap();
         assert!(!device.suspect.load(Ordering::SeqCst));
         device.held.pop();

@@ -15,9 +15,6 @@ use super::job::{Job, Outcome};
 use crate::event::FailureCode;
 use crate::model::{Answer, Bundle, labels};
 
-/// Batches on the device or waiting for it: one runs, none waits.
-pub(super) const SLOTS: usize = 1;
-
 /// Turns logits into the labels of a result.
 #[derive(Clone, Copy)]
 pub(super) struct Labeler {
@@ -41,9 +38,10 @@ pub(super) async fn run(
     batches: Receiver<Batch>,
     engine: Arc<Engine>,
     labeler: Labeler,
+    in_flight: usize,
     outcomes: Sender<Job<Outcome>>,
 ) -> Result<(), Fatal> {
-    each(batches, SLOTS, |Batch { jobs, slot }| {
+    each(batches, in_flight, |Batch { jobs, permit }| {
         let (engine, outcomes) = (engine.clone(), outcomes.clone());
         async move {
             let started = Instant::now();
@@ -57,7 +55,7 @@ pub(super) async fn run(
             }
             let Some(model) = in_use.first().map(|job| job.model.clone()) else { return Ok(()) };
             let answers = engine.run_on(model.number, pixels).await?;
-            drop((slot, in_use));
+            drop((permit, in_use));
             let took = started.elapsed();
             let mut checked = false;
             for (job, answer) in waiting.into_iter().zip(answers) {

@@ -65,6 +65,7 @@ impl Intake {
     pub(super) fn new(
         subscriber: Subscriber,
         config: &RunConfig,
+        max_outstanding: usize,
         metrics: Arc<Metrics>,
         stop: CancellationToken,
     ) -> Self {
@@ -72,7 +73,7 @@ impl Intake {
             subscriber,
             subscription: config.subscription.clone(),
             filters: config.filters.clone(),
-            max_outstanding: config.pipeline.max_outstanding,
+            max_outstanding,
             lease_extension: config.pipeline.lease_extension,
             max_lease: config.pipeline.max_lease,
             in_flight: Registry::new(),

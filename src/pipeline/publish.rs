@@ -48,13 +48,19 @@ enum Unconfirmed {
 }
 
 impl Writer {
-    pub(super) fn new(publisher: Publisher, config: &RunConfig, current: Current, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(
+        publisher: Publisher,
+        config: &RunConfig,
+        concurrency: usize,
+        current: Current,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let worker = WorkerInfo { version: env!("CARGO_PKG_VERSION").to_owned(), instance: config.instance.clone() };
         let shared = Shared {
             publisher,
             topic: config.results_topic.clone(),
             deadline: config.pipeline.publish_timeout,
-            concurrency: config.pipeline.max_outstanding,
+            concurrency,
             current,
             worker,
             metrics,

@@ -3,12 +3,10 @@
 //! A worker that loads more than its container may have is killed, and with it the model that worked. Nothing here knows
 //! a GPU's memory: an out-of-memory error while the model is loaded refuses it as well.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use bytesize::ByteSize;
 
 use crate::model::Manifest;
+use crate::vram::HostMemory;
 
 /// Memory that loading takes at its peak, in times the bundle's files. Measured: see `docs/reload.md`.
 const TIMES_FILES: u64 = 5;
@@ -47,17 +45,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Of the container, or of the machine where that is less.
     pub(super) fn of_this_process() -> Self {
-        Self::under(Path::new("/"))
-    }
-
-    /// The same with `/proc` and `/sys` below `root`.
-    fn under(root: &Path) -> Self {
-        let left = [
-            version_2(root).map(|left| (left, "the container's limit")),
-            version_1(root).map(|left| (left, "the container's limit")),
-            available(root).map(|left| (left, "the machine's memory")),
-        ];
-        Self { left: left.into_iter().flatten().min() }
+        Self { left: HostMemory::default().left() }
     }
 }
 
@@ -75,82 +63,12 @@ pub(super) fn fits(manifest: &Manifest, memory: Memory) -> Result<(), DoesNotFit
     if needed <= left { Ok(()) } else { Err(DoesNotFit { files, needed, left, limit }) }
 }
 
-/// cgroup v2: the least over this process's group and those above it.
-fn version_2(root: &Path) -> Option<u64> {
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let mount = root.join("sys/fs/cgroup");
-    // In a namespace of its own a container's group is the mount itself, whatever the path says.
-    let groups = Path::new(group).ancestors().map(|group| mount.join(group));
-    groups.filter_map(|group| left_in(&group, ["memory.max", "memory.current"], "inactive_file")).min()
-}
-
-fn version_1(root: &Path) -> Option<u64> {
-    let mount: PathBuf = root.join("sys/fs/cgroup/memory");
-    left_in(&mount, ["memory.limit_in_bytes", "memory.usage_in_bytes"], "total_inactive_file")
-}
-
-/// The limit less what is used; pages of files that nobody used for a while are given back before the limit is felt.
-fn left_in(group: &Path, [limit, used]: [&str; 2], cache: &str) -> Option<u64> {
-    let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    // `max` is no number: no limit here.
-    let limit = number(limit)?;
-    let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
-    let cache = stat.lines().find_map(|line| line.strip_prefix(cache)?.strip_prefix(' ')?.parse().ok());
-    Some(limit.saturating_sub(number(used)?.saturating_sub(cache.unwrap_or(0))))
-}
-
-fn available(root: &Path) -> Option<u64> {
-    let table = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::Bundle;
 
     const MIB: u64 = 1 << 20;
-
-    /// A directory that holds these files, as the system would show them; removed at the end of `test`.
-    fn with_system(name: &str, files: &[(&str, &str)], test: impl FnOnce(&Path)) {
-        let root = std::env::temp_dir().join(format!("stoker-memory-{}-{name}", std::process::id()));
-        for (path, content) in files {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        test(&root);
-        fs::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn the_narrowest_limit_counts_without_the_page_cache() {
-        let meminfo = ("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    4096000 kB\n");
-        let files = [
-            meminfo,
-            ("proc/self/cgroup", "0::/pod/container\n"),
-            ("sys/fs/cgroup/pod/memory.max", "1073741824\n"),
-            ("sys/fs/cgroup/pod/memory.current", "536870912\n"),
-            ("sys/fs/cgroup/pod/memory.stat", "anon 1\ninactive_file 104857600\n"),
-            ("sys/fs/cgroup/pod/container/memory.max", "max\n"),
-            ("sys/fs/cgroup/pod/container/memory.current", "1\n"),
-        ];
-        with_system("v2", &files, |root| {
-            assert_eq!(Memory::under(root).left, Some((612 * MIB, "the container's limit")));
-        });
-        let v1 = [
-            meminfo,
-            ("proc/self/cgroup", "4:memory:/x\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n"),
-        ];
-        with_system("v1", &v1, |root| {
-            assert_eq!(Memory::under(root).left, Some((4_000 * MIB, "the machine's memory")), "v1 knows no `max`");
-        });
-        with_system("none", &[("proc/other", "")], |root| assert_eq!(Memory::under(root).left, None));
-    }
 
     #[test]
     fn a_model_that_does_not_fit_is_refused_with_the_numbers() {

@@ -7,7 +7,7 @@ use stoker::app::{AppError, LoadError, Loaded};
 use stoker::event::FailureCode;
 use stoker::image::Pixels;
 use stoker::model::golden::{self, GoldenError};
-use stoker::model::{Answer, Bundle, Classifier, Device, DeviceError, load};
+use stoker::model::{Answer, Bundle, Classifier, Device, DeviceError, Formulations, load};
 use stoker::pipeline::{Ended, Fatal};
 
 use crate::reload::{models::Files, store};
@@ -43,7 +43,7 @@ fn faulty(fault: Fault) -> (Loaded, Arc<AtomicBool>) {
     let golden = golden::check(&mut *right, &bundle).unwrap();
     let faulty = Arc::new(AtomicBool::new(false));
     let classifier = Box::new(Faulty { right, fault, faulty: faulty.clone() });
-    (Loaded { bundle: Arc::new(bundle), classifier, golden }, faulty)
+    (Loaded { bundle: Arc::new(bundle), classifier, golden, formulations: Formulations::default() }, faulty)
 }
 
 /// A kernel that is a little wrong in one place.

@@ -18,11 +18,11 @@ fn stoker(words: &[&str]) -> Command {
     command
 }
 
-async fn run(words: &[&str]) -> Output {
+pub(crate) async fn run(words: &[&str]) -> Output {
     within(stoker(words).output()).await.unwrap()
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub(crate) fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
@@ -31,18 +31,18 @@ fn fixture(name: &str) -> String {
 }
 
 /// `stoker run` against `world`, with what else `words` say.
-fn worker(world: &World, words: &[&str]) -> Child {
+pub(crate) fn worker(world: &World, words: &[&str]) -> Child {
     let mut command = stoker(&["run", "--log-format", "json"]);
     command.args(["--pubsub-endpoint", &world.pubsub, "--storage-endpoint", &world.storage]);
     command.args(["--subscription", &world.uploads, "--results-topic", &world.results_topic]).args(words);
     command.stdout(Stdio::null()).spawn().unwrap()
 }
 
-fn signal(pid: &str, signal: &str) {
+pub(crate) fn signal(pid: &str, signal: &str) {
     assert!(std::process::Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
 }
 
-fn pid(child: &Child) -> String {
+pub(crate) fn pid(child: &Child) -> String {
     child.id().expect("still running").to_string()
 }
 

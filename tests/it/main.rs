@@ -20,4 +20,5 @@ mod raw;
 mod reload;
 mod scenarios;
 mod settings;
+mod vram;
 mod world;

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use clap::Args as _;
-use stoker::config::RunArgs;
+use stoker::config::{PlanSource, RunArgs};
 use stoker::model::Device;
+use stoker::vram::Threads;
 
 const NEEDED: [(&str, &str); 2] =
     [("--subscription", "projects/p/subscriptions/s"), ("--results-topic", "projects/p/topics/t")];
@@ -20,7 +21,8 @@ fn the_defaults_hold_together() {
     assert_eq!(config.subscription, "projects/p/subscriptions/s");
     assert_eq!(config.model.device, Device::Cpu);
     assert!(config.model.gpu.fusion);
-    assert!(config.pipeline.decode_threads >= 1);
+    assert!(matches!(config.pipeline.decode_threads, Threads::UpTo(1..)));
+    assert_eq!((config.vram.plan, config.vram.fraction, config.vram.limit), (PlanSource::Measure, 0.9, None));
     assert!(config.services.pubsub_endpoint.is_none());
 }
 
@@ -70,6 +72,10 @@ fn every_bad_value_names_its_flag() {
         ("--model-refresh", "gs://models"),
         ("--model-refresh-interval", "10ms"),
         ("--max-outstanding", "0"),
+        ("--plan", ""),
+        ("--vram-fraction", "0"),
+        ("--vram-fraction", "1.1"),
+        ("--vram-limit", "some"),
         ("--lease-extension", "1s"),
         ("--max-lease", "0s"),
         ("--fetch-concurrency", "many"),

@@ -14,11 +14,12 @@ use google_cloud_pubsub::model::{Message, Subscription};
 use google_cloud_storage::client::Storage;
 use stoker::app::{self, AppError, Loaded};
 use stoker::clients::Connector;
-use stoker::config::{RunArgs, RunConfig};
+use stoker::config::{PipelineConfig, RunArgs, RunConfig};
 use stoker::event::LabelResult;
 use stoker::local::{Services, Settings};
 use stoker::metrics::{Counts, Metrics};
 use stoker::pipeline::{self, Ended, Parts};
+use stoker::vram::Sizing;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -178,12 +179,18 @@ impl World {
 
     /// Starts a worker whose model is on its device already.
     pub(crate) fn worker_on(&self, model: Loaded, flags: &[(&str, &str)]) -> Worker {
+        let PipelineConfig { max_batch, max_outstanding, .. } = self.config(flags).pipeline;
+        self.worker_sized(model, Sizing::unmeasured(max_batch, max_outstanding, 2), flags)
+    }
+
+    /// The same, with these sizes.
+    pub(crate) fn worker_sized(&self, model: Loaded, sizing: Sizing, flags: &[(&str, &str)]) -> Worker {
         let config = self.config(flags);
         Worker::start(|metrics, stop| async move {
             let connector = Connector::new(config.services.clone()).await?;
             let publisher = connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?;
             let (subscriber, storage) = (connector.subscriber().await?, connector.storage().await?);
-            let parts = Parts { subscriber, publisher, storage, model, follower: None };
+            let parts = Parts { subscriber, publisher, storage, model, sizing, follower: None };
             Ok(pipeline::run(parts, &config, metrics, stop).await?)
         })
     }
@@ -195,6 +202,8 @@ impl World {
             ("--subscription", self.uploads.as_str()),
             ("--results-topic", self.results_topic.as_str()),
             ("--instance", "test"),
+            // Measuring costs each a second or more.
+            ("--plan", "off"),
         ];
         RunArgs::from_flags(needed.into_iter().chain(flags.iter().copied())).unwrap().check().unwrap()
     }

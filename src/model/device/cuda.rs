@@ -14,8 +14,9 @@ use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 
 use super::engine::{Batching, Engine};
 use super::failure::probe;
-use super::gpu::{Gpu, claim, with_kept};
-use super::{Bundle, Classifier, GpuSettings, ModelError};
+use super::gpu::{claim, pool, with_kept};
+use super::{Bundle, Classifier, GpuSettings, Hardware, ModelError};
+use crate::model::Pool;
 use crate::model::layers::{Formulations, Kernels};
 
 /// One operation, one kernel.
@@ -26,7 +27,17 @@ const DRIVER_VERSION: &str = "/sys/module/nvidia/version";
 /// The smallest kernel that needs the headers.
 const PROBE: &str = "#include <cuda_fp16.h>\nextern \"C\" __global__ void probe(__half *x) { *x = __half(); }";
 
-impl Kernels for Unfused {}
+impl Kernels for Cuda {
+    fn pool(device: &Self::Device) -> Option<Pool> {
+        pool::<CudaRuntime>(device)
+    }
+}
+
+impl Kernels for Unfused {
+    fn pool(device: &Self::Device) -> Option<Pool> {
+        pool::<CudaRuntime>(device)
+    }
+}
 
 /// Puts a bundle's model on the GPU `index`.
 ///
@@ -43,14 +54,14 @@ pub(super) fn load(
     let device = CudaDevice { index };
     with_kept(cache, bundle, settings, formulations, |formulations| {
         if settings.fusion {
-            Engine::<Cuda>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+            Engine::<Cuda>::load(bundle, device, gpu, Batching::Ladder, formulations)
         } else {
-            Engine::<Unfused>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+            Engine::<Unfused>::load(bundle, device, gpu, Batching::Ladder, formulations)
         }
     })
 }
 
-fn find(index: usize) -> Result<Gpu, String> {
+fn find(index: usize) -> Result<Hardware, String> {
     // cudarc panics when it finds no library.
     probe(result::init)
         .ok_or_else(|| "no NVIDIA driver on this machine: its library (libcuda.so.1) cannot be loaded".to_owned())?
@@ -71,7 +82,7 @@ fn find(index: usize) -> Result<Gpu, String> {
     if let Err(error) = read {
         tracing::debug!(%error, file = DRIVER_VERSION, "the driver's version is not known");
     }
-    Ok(Gpu { identity: format!("cuda {name} {}", driver.trim()), name })
+    Ok(Hardware { identity: format!("cuda {name} {}", driver.trim()), name })
 }
 
 /// With the options that CubeCL gives, but for the architecture.

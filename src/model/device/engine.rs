@@ -3,19 +3,21 @@
 //! Pixels travel as bytes and are normalised on the device. After a failure other than a lack of memory nothing more
 //! runs on the device: nothing says that it would compute right.
 
+use std::time::Instant;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::failure::{guarded, verdict, watch};
-use super::{Bundle, Classifier, ModelError};
+use super::{Bundle, Classifier, Hardware, ModelError};
 use crate::image::Pixels;
 use crate::model::layers::{Formulations, Kernels, Normalise};
 use crate::model::manifest::{EmbeddingSpec, Precision};
 use crate::model::networks::{Network, Output};
 use crate::model::precision;
 use crate::model::weights::Weights;
-use crate::model::{Answer, DeviceError};
+use crate::model::{Answer, DeviceError, Pool};
 
 /// How a batch becomes tensors.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ pub(super) struct Engine<B: Backend> {
     /// Numbers that the network is computed in.
     float: DType,
     device: B::Device,
-    name: String,
+    hardware: Hardware,
     height: usize,
     width: usize,
     classes: usize,
@@ -46,14 +48,14 @@ pub(super) struct Engine<B: Backend> {
 }
 
 impl<B: Kernels> Engine<B> {
-    /// Puts the bundle's network on `device`, known to people as `name`.
+    /// Puts the bundle's network on `device`, known as `hardware`.
     ///
     /// # Errors
     /// [`ModelError`]: weights that do not fit, a precision that the device does not compute in, or a device that fails.
     pub(super) fn load(
         bundle: &Bundle,
         device: B::Device,
-        name: String,
+        hardware: Hardware,
         batching: Batching,
         formulations: &mut Formulations,
     ) -> Result<Box<dyn Classifier>, ModelError> {
@@ -66,7 +68,7 @@ impl<B: Kernels> Engine<B> {
         };
         let build = || -> Result<(Self, Formulations), ModelError> {
             if !B::supports_dtype(&device, float) {
-                return Err(ModelError::Unavailable(format!("{name} does not compute in {float:?}")));
+                return Err(ModelError::Unavailable(format!("{} does not compute in {float:?}", hardware.name)));
             }
             let weights = Weights::parse(bundle.weights())?;
             let mut chosen = formulations.clone();
@@ -75,7 +77,7 @@ impl<B: Kernels> Engine<B> {
                 normalise: Normalise::new(manifest.preprocess.mean, manifest.preprocess.std, &device),
                 float,
                 device: device.clone(),
-                name: name.clone(),
+                hardware: hardware.clone(),
                 height: manifest.input.height as usize,
                 width: manifest.input.width as usize,
                 classes: manifest.classes,
@@ -102,8 +104,10 @@ impl<B: Kernels> Engine<B> {
 
     /// Runs the network on `images × height × width × 3` bytes.
     fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
+        let started = Instant::now();
         let x = self.normalise.forward(rgb, [images, self.height, self.width]);
         let Output { logits, features } = self.network.forward(x.cast(self.float));
+        let queued = started.elapsed();
         let mut answers: Vec<Answer> =
             rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();
         if let Some(EmbeddingSpec { normalize }) = self.embedding {
@@ -115,6 +119,8 @@ impl<B: Kernels> Engine<B> {
                 answer.embedding = Some(features);
             }
         }
+        // On a GPU operations are queued, and computed while the answers are waited for.
+        tracing::trace!(images, ?queued, total = ?started.elapsed(), "forward");
         Ok(answers)
     }
 
@@ -159,7 +165,26 @@ impl<B: Kernels> Classifier for Engine<B> {
     }
 
     fn device(&self) -> &str {
-        &self.name
+        &self.hardware.name
+    }
+
+    fn identity(&self) -> String {
+        self.hardware.identity.clone()
+    }
+
+    fn pool(&self) -> Option<Pool> {
+        if self.failed.is_some() { None } else { guarded(B::PLAIN, || Ok(B::pool(&self.device))).ok().flatten() }
+    }
+
+    fn give_back(&mut self) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.failed = guarded(B::PLAIN, || {
+            B::memory_cleanup(&self.device);
+            Ok(())
+        })
+        .err();
     }
 
     fn computes_batches_as_one(&self) -> bool {

@@ -61,7 +61,7 @@ pub(super) fn watch() {
 
 /// Whether a library is there that panics where it cannot be loaded; nobody is shown the panic.
 #[cfg(feature = "cuda")]
-pub(super) fn probe<T>(load: impl Fn() -> T) -> Option<T> {
+pub(crate) fn probe<T>(load: impl Fn() -> T) -> Option<T> {
     watch();
     QUIET.set(true);
     let loaded = catch_unwind(AssertUnwindSafe(load)).ok();

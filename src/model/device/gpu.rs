@@ -11,10 +11,12 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use burn_std::config::BurnConfig;
+use cubecl::Runtime;
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
-use super::{Bundle, GpuSettings, ModelError};
+use super::{Bundle, GpuSettings, Hardware, ModelError};
+use crate::model::Pool;
 use crate::model::layers::Formulations;
 
 /// Bytes of a directory's name that any file system takes.
@@ -23,19 +25,17 @@ const MAX_DIRECTORY: usize = 200;
 /// Bytes of a file of formulations, at most: those of thousands of networks.
 const MAX_FORMULATIONS_BYTES: u64 = 1 << 20;
 
-/// A GPU that is there.
-pub(super) struct Gpu {
-    /// As shown to people: `NVIDIA L4`.
-    pub(super) name: String,
-    /// What compiled kernels depend on: interface, GPU and driver.
-    pub(super) identity: String,
+/// What CubeCL has of a device's memory.
+pub(super) fn pool<R: Runtime>(device: &R::Device) -> Option<Pool> {
+    let usage = R::client(device).memory_usage().ok()?;
+    Some(Pool { reserved: usage.bytes_reserved, in_use: usage.bytes_in_use })
 }
 
 /// Makes `gpu` this process's one GPU. Later calls for it change nothing. Gives its directory of kernels, if it has one.
 ///
 /// # Errors
 /// The process uses another one.
-pub(super) fn claim(gpu: &Gpu, settings: &GpuSettings) -> Result<Option<&'static Path>, ModelError> {
+pub(super) fn claim(gpu: &Hardware, settings: &GpuSettings) -> Result<Option<&'static Path>, ModelError> {
     static CLAIMED: OnceLock<(String, Option<PathBuf>)> = OnceLock::new();
     let (claimed, cache) = CLAIMED.get_or_init(|| {
         let cache = settings.kernel_cache.as_deref().and_then(|cache| usable(&cache.join(directory(&gpu.identity))));

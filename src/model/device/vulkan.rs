@@ -6,15 +6,25 @@ use cubecl::future::block_on;
 use wgpu::{AdapterInfo, Backends, DeviceType, Instance, InstanceDescriptor};
 
 use super::engine::{Batching, Engine};
-use super::gpu::{Gpu, claim, with_kept};
-use super::{Bundle, Classifier, GpuSettings, ModelError};
+use super::gpu::{claim, pool, with_kept};
+use super::{Bundle, Classifier, GpuSettings, Hardware, ModelError};
+use crate::model::Pool;
 use crate::model::layers::{Formulations, Kernels};
 
 /// One operation, one kernel.
 type Unfused = CubeBackend<WgpuRuntime, f32, i32, u8>;
 
-impl Kernels for Vulkan {}
-impl Kernels for Unfused {}
+impl Kernels for Vulkan {
+    fn pool(device: &Self::Device) -> Option<Pool> {
+        pool::<WgpuRuntime>(device)
+    }
+}
+
+impl Kernels for Unfused {
+    fn pool(device: &Self::Device) -> Option<Pool> {
+        pool::<WgpuRuntime>(device)
+    }
+}
 
 /// Puts a bundle's model on the GPU `index`, or on the processor's own driver without one.
 ///
@@ -30,9 +40,9 @@ pub(super) fn load(
     let cache = claim(&gpu, settings)?;
     with_kept(cache, bundle, settings, formulations, |formulations| {
         if settings.fusion {
-            Engine::<Vulkan>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+            Engine::<Vulkan>::load(bundle, device, gpu, Batching::Ladder, formulations)
         } else {
-            Engine::<Unfused>::load(bundle, device, gpu.name, Batching::Ladder, formulations)
+            Engine::<Unfused>::load(bundle, device, gpu, Batching::Ladder, formulations)
         }
     })
 }
@@ -45,7 +55,7 @@ fn adapters() -> Vec<AdapterInfo> {
 }
 
 /// The device as CubeCL counts it, each kind apart, and as people see it.
-fn choose(adapters: Vec<AdapterInfo>, index: Option<usize>) -> Result<(WgpuDevice, Gpu), String> {
+fn choose(adapters: Vec<AdapterInfo>, index: Option<usize>) -> Result<(WgpuDevice, Hardware), String> {
     type Numbered = fn(usize) -> WgpuDevice;
     let gpus: [(DeviceType, Numbered); 3] = [
         (DeviceType::DiscreteGpu, WgpuDevice::DiscreteGpu),
@@ -73,7 +83,7 @@ fn choose(adapters: Vec<AdapterInfo>, index: Option<usize>) -> Result<(WgpuDevic
     };
     let AdapterInfo { name, driver, driver_info, .. } = adapter;
     let identity = format!("vulkan {name} {driver} {driver_info}");
-    Ok((device.clone(), Gpu { name: name.clone(), identity }))
+    Ok((device.clone(), Hardware { name: name.clone(), identity }))
 }
 
 fn listed<'a>(adapters: impl IntoIterator<Item = &'a AdapterInfo>) -> String {

@@ -5,6 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
 use burn_flex::FlexTensor;
 
+use crate::model::Pool;
+
 /// A backend that networks run on.
 pub(in crate::model) trait Kernels: Backend {
     /// Whether [`Kernels::on_plain`] runs anything.
@@ -20,6 +22,11 @@ pub(in crate::model) trait Kernels: Backend {
     ) -> Result<Tensor<Self, E>, [Tensor<Self, D>; N]> {
         Err(tensors)
     }
+
+    /// What the runtime has of the device's memory; `None` where tensors are in plain memory.
+    fn pool(_device: &Self::Device) -> Option<Pool> {
+        None
+    }
 }
 
 impl Kernels for Flex {
@@ -33,6 +40,3 @@ impl Kernels for Flex {
         Ok(Tensor::from_primitive(TensorPrimitive::Float(result)))
     }
 }
-
-#[cfg(feature = "cuda")]
-impl Kernels for burn::backend::Cuda {}

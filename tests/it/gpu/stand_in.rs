@@ -3,12 +3,16 @@
 //!
 //! Needs both libraries and the headers: `.ci/cuda` fetches, builds and names them.
 
-use std::fs;
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
 use serde::Deserialize;
 use serde_json::json;
+use stoker::image::Pixels;
+use stoker::model::{Device, Formulations, GpuSettings, load_with};
+use stoker::vram::{Asked, Measured, Stop, measure, memory_of};
 
-use super::{Job, MOBILE, NETWORKS, Outcome};
+use super::{Job, MOBILE, NETWORKS, OUTCOME, Outcome};
 use crate::bundle::Scratch;
 
 /// What the driver counted.
@@ -79,4 +83,46 @@ fn after_a_fault_of_the_driver_nothing_more_runs() {
     assert_eq!(kind, "failed", "{text}");
     assert!(text.to_lowercase().contains("illegal"), "{text}");
     assert_eq!(outcome.batches.len(), 1);
+}
+
+const MEASURE: &str = "STOKER_TEST_MEASURE";
+
+#[test]
+#[ignore = "what the test below runs in a process of its own"]
+fn measuring() {
+    if env::var(MEASURE).is_err() {
+        return;
+    }
+    let bundle = Job::new(MOBILE).bundle();
+    let memory = memory_of(Device::Cuda(0), None).unwrap();
+    let mut model = load_with(&bundle, Device::Cuda(0), &GpuSettings::default(), &mut Formulations::default()).unwrap();
+    let images: Vec<&Pixels> = bundle.golden().iter().map(|golden| &golden.pixels).collect();
+    let asked = Asked { fraction: 0.5, limit: None, set_aside: 0, max_batch: 2 };
+    let measured = measure(&mut *model, &images, &*memory, asked, Formulations::default()).unwrap();
+    let (reading, pool) = (memory.read().unwrap(), model.pool().unwrap());
+    assert_eq!(reading.total, reading.free + reading.process);
+    assert!(pool.in_use <= pool.reserved && pool.reserved <= reading.process, "{pool:?} {reading:?}");
+    println!("{OUTCOME}{}", serde_json::to_string(&measured).unwrap());
+}
+
+#[test]
+#[ignore = "needs NVRTC and the stand-in for CUDA's driver: .ci/cuda"]
+fn a_gpu_is_measured_through_nvml() {
+    let total = 1_u64 << 30;
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "gpu::stand_in::measuring", "--ignored", "--nocapture"])
+        .envs([(MEASURE, "1"), ("STAND_IN_MEMORY", &total.to_string())])
+        .stderr(Stdio::inherit())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let line = output.lines().find_map(|line| line.split_once(OUTCOME));
+    let measured: Measured = serde_json::from_str(line.unwrap_or_else(|| panic!("{output}")).1).unwrap();
+    println!("{measured:?}");
+    assert_eq!((measured.budget.total, measured.budget.available), (total, total));
+    assert_eq!(measured.stop, Stop::MaxBatch);
+    assert_eq!(measured.steps.iter().map(|step| step.batch).collect::<Vec<_>>(), [1, 2]);
+    // A small network and its tensors, counted by the driver; pages are of some MiB.
+    assert!(measured.base > 1 << 16 && measured.steps[0].bytes >= measured.base, "{measured:?}");
+    assert!(measured.steps.iter().all(|step| step.bytes < total / 2 && step.seconds > 0.0), "{measured:?}");
 }
