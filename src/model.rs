@@ -28,6 +28,8 @@ pub use networks::{Padding, Variant};
 pub(crate) use weights::is_counter;
 pub use weights::{Weights, WeightsError};
 
+use std::sync::Arc;
+
 use crate::image::Pixels;
 
 /// A model loaded on a device. Owned by one OS thread; every call blocks it.
@@ -39,6 +41,25 @@ pub trait Classifier: Send {
     /// # Errors
     /// [`DeviceError`] says whether a smaller batch may still work.
     fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError>;
+
+    /// The same; once the device has this batch's work, `next` is asked for the batch after it, whose pixels go there
+    /// while it computes. They are used if that batch is the next to run, and forgotten if another one is.
+    ///
+    /// # Errors
+    /// As [`Self::classify`], of this batch, which a lack of memory for the next one's pixels fails too.
+    fn classify_ahead(
+        &mut self,
+        images: &Arc<[Pixels]>,
+        _next: &mut dyn FnMut() -> Option<Arc<[Pixels]>>,
+    ) -> Result<Vec<Answer>, DeviceError> {
+        self.classify(&images.iter().collect::<Vec<_>>())
+    }
+
+    /// Device memory that the pixels of a batch of so many images take before its turn, in bytes; 0 where they are never
+    /// put there.
+    fn ahead_bytes(&self, _images: usize) -> u64 {
+        0
+    }
 
     /// The device the model runs on, as shown to people: `CPU`, `NVIDIA L4`.
     fn device(&self) -> &str;

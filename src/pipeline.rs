@@ -107,6 +107,11 @@ pub async fn run(
     let (batches_in, batches) = mpsc::channel(in_flight);
     let (outcomes_in, outcomes) = mpsc::channel(outstanding);
 
+    // One batch more, whose pixels go to the device while another one runs.
+    let ahead = model.classifier.ahead_bytes(1) > 0;
+    let ceiling = if ahead { ceiling.with_ahead() } else { ceiling };
+    let running = in_flight + usize::from(ahead);
+
     metrics.planned(plan_at);
     let admission = Admission::new(ceiling, metrics.clone());
     let first = Generation::new(FIRST_MODEL, model.bundle.clone(), model.classifier.device());
@@ -128,7 +133,7 @@ pub async fn run(
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
     hops.spawn(decode::run(bodies, decoder, images_in, outcomes_in.clone()));
     hops.spawn(batch::run(images, admission.clone(), metrics.clone(), batches_in));
-    hops.spawn(infer::run(batches, engine.clone(), labeler, in_flight, outcomes_in));
+    hops.spawn(infer::run(batches, engine.clone(), labeler, running, outcomes_in));
     hops.spawn(publish::run(outcomes, writer));
 
     // Beside the data path: what keeps the model right and new until the stop.

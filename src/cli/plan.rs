@@ -80,7 +80,7 @@ fn print(plan: &Measured) -> anyhow::Result<()> {
     table.load_style(UTF8_HORIZONTAL_ONLY);
     let image = size(decision.image_bytes);
     for (what, value) in [
-        ("batch", format!("{} images, {} in flight", decision.batch, decision.in_flight)),
+        ("batch", format!("size {}, {} in flight", decision.batch, decision.in_flight)),
         ("messages leased", decision.outstanding.to_string()),
         ("device memory", limits),
         ("model", size(decision.fixed_bytes)),

@@ -22,7 +22,7 @@ mod tests;
 pub(super) use builder::Builder;
 pub use choice::{Formulation, Formulations};
 pub(super) use conv::Conv;
-pub(super) use input::Normalise;
+pub(super) use input::{Input, Normalise};
 pub(super) use kernels::Kernels;
 pub(super) use linear::{LayerNorm, Linear, attention};
 pub(super) use pool::{MaxPool, global_average};

@@ -40,10 +40,10 @@ impl Admission {
         Self { ceiling: Arc::new(watch::Sender::new(ceiling)), since: Instant::now(), metrics }
     }
 
-    /// Waits until a batch of one image has room, and says how many have.
-    pub(super) async fn room(&self) -> usize {
+    /// Waits until a batch of the images that are there has room, if only for one of them, and says how many have.
+    pub(super) async fn room(&self, images: usize) -> usize {
         let mut ceiling = self.ceiling.subscribe();
-        let room = ceiling.wait_for(|ceiling| ceiling.room() > 0).await.map(|ceiling| ceiling.room());
+        let room = ceiling.wait_for(|ceiling| ceiling.room(images) > 0).await.map(|ceiling| ceiling.room(images));
         // This holds the sender: it is never closed.
         room.unwrap_or(0)
     }

@@ -1,8 +1,8 @@
 //! Images gathered into batches: a batch leaves when the engine has room, so its size follows the load.
 //!
 //! [`Batcher`] decides and never waits; the loop around it only dispatches. There is no linger timer: an idle engine
-//! takes what is there, and while it works the next batch grows. A batch is for one model: while a model is replaced,
-//! images for the old one leave first.
+//! takes what is there, and while it works the next batch grows; a full one leaves ahead, where its pixels can be put on
+//! the device. A batch is for one model: while a model is replaced, images for the old one leave first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub(super) async fn run(
             image = images.recv(), if batcher.has_room() => {
                 batcher.offer(image.map(|job| (job.stage.model.model.number, job)));
             }
-            room = admission.room(), if batcher.ready() > 0 => {
+            room = admission.room(batcher.ready()), if batcher.ready() > 0 => {
                 // The ceiling may have come down meanwhile.
                 let Some(permit) = admission.admit(batcher.ready().min(room)) else { continue };
                 let Some((jobs, reason)) = batcher.close(room) else { continue };

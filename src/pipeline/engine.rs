@@ -7,6 +7,8 @@
 //!
 //! After a device error that it survives, it runs the golden images before it gives out another answer.
 
+mod splitting;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::sync::oneshot;
 
+use self::splitting::Splitting;
 use super::admission::Admission;
 use super::error::Fatal;
 use super::rungs::Rungs;
@@ -36,7 +39,7 @@ pub(super) const FIRST_MODEL: u64 = 0;
 
 /// What the thread is asked to do; it answers through `reply`.
 enum Request {
-    Run { model: u64, images: Vec<Pixels>, reply: oneshot::Sender<Result<Vec<Answer>, Fatal>> },
+    Run { model: u64, images: Arc<[Pixels]>, reply: oneshot::Sender<Result<Vec<Answer>, Fatal>> },
     Check { reply: oneshot::Sender<Result<(), Fatal>> },
     Add { model: Box<Held>, reply: oneshot::Sender<Result<GoldenReport, GoldenError>> },
     Remove { model: u64 },
@@ -68,8 +71,9 @@ impl Engine {
         let held = vec![Held::new(FIRST_MODEL, bundle, classifier)];
         let mut device = Device { held, suspect: suspect.clone(), admission, planner, looked: None, metrics };
         thread::Builder::new().name("device".to_owned()).spawn(move || {
-            while let Some(request) = inbox.blocking_recv() {
-                device.serve(request);
+            let mut after = None;
+            while let Some(request) = after.take().or_else(|| inbox.blocking_recv()) {
+                after = device.serve(request, || inbox.try_recv().ok());
             }
         })?;
         Ok(Self { requests, suspect })
@@ -85,6 +89,7 @@ impl Engine {
 
     /// The same on the model of that number.
     pub(super) async fn run_on(&self, model: u64, images: Vec<Pixels>) -> Result<Vec<Answer>, Fatal> {
+        let images: Arc<[Pixels]> = images.into();
         let asked = images.len();
         let answers = self.ask(|reply| Request::Run { model, images, reply }).await??;
         if answers.len() != asked {
@@ -168,12 +173,20 @@ struct Device {
 }
 
 impl Device {
-    /// Nobody may wait for the answer any more, when the grace has run out: that is not this thread's matter.
-    fn serve(&mut self, request: Request) {
+    /// Gives the request after it, if it has asked for that. Nobody may wait for the answer any more, when the grace has
+    /// run out: that is not this thread's matter.
+    fn serve(&mut self, request: Request, mut more: impl FnMut() -> Option<Request>) -> Option<Request> {
+        let mut after = None;
         match request {
             Request::Run { model, images, reply } => {
-                let images: Vec<&Pixels> = images.iter().collect();
-                drop(reply.send(self.run(model, &images)));
+                let mut next = || {
+                    after = more();
+                    match &after {
+                        Some(Request::Run { model: other, images, .. }) if *other == model => Some(images.clone()),
+                        _ => None,
+                    }
+                };
+                drop(reply.send(self.run(model, &images, &mut next)));
                 self.look();
             }
             Request::Check { reply } => drop(reply.send(self.check())),
@@ -181,13 +194,19 @@ impl Device {
             Request::Remove { model } => self.held.retain(|held| held.number != model),
             Request::GiveBack => self.held.iter_mut().for_each(|held| held.classifier.give_back()),
         }
+        after
     }
 
-    fn run(&mut self, model: u64, images: &[&Pixels]) -> Result<Vec<Answer>, Fatal> {
+    fn run(
+        &mut self,
+        model: u64,
+        images: &Arc<[Pixels]>,
+        next: &mut dyn FnMut() -> Option<Arc<[Pixels]>>,
+    ) -> Result<Vec<Answer>, Fatal> {
         let held = self.held.iter_mut().find(|held| held.number == model);
         let held = held.ok_or_else(|| DeviceError::Failed(format!("model {model} is not on the device")))?;
         let mut splitting = Splitting::new(&mut *held.classifier);
-        let answers = splitting.classify(images);
+        let answers = splitting.classify_ahead(images, next);
         let Splitting { sizes, too_large, .. } = splitting;
         too_large.iter().for_each(|images| self.admission.ran_out(*images));
         sizes.iter().for_each(|images| self.admission.ran(*images));
@@ -269,48 +288,6 @@ impl Device {
     }
 }
 
-/// A classifier that halves a batch when the device runs out of memory, down to single images.
-struct Splitting<'a> {
-    classifier: &'a mut dyn Classifier,
-    /// Batches that ran, in images.
-    sizes: Vec<usize>,
-    /// Batches that did not fit, in images.
-    too_large: Vec<usize>,
-}
-
-impl<'a> Splitting<'a> {
-    fn new(classifier: &'a mut dyn Classifier) -> Self {
-        Self { classifier, sizes: Vec::new(), too_large: Vec::new() }
-    }
-}
-
-impl Classifier for Splitting<'_> {
-    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
-        match self.classifier.classify(images) {
-            Err(DeviceError::OutOfMemory(error)) if images.len() > 1 => {
-                self.too_large.push(images.len());
-                let (left, right) = images.split_at(images.len() / 2);
-                tracing::warn!(batch = images.len(), error, "out of device memory; splitting the batch");
-                let mut answers = self.classify(left)?;
-                answers.extend(self.classify(right)?);
-                Ok(answers)
-            }
-            result => {
-                self.sizes.push(images.len());
-                result
-            }
-        }
-    }
-
-    fn device(&self) -> &str {
-        self.classifier.device()
-    }
-
-    fn computes_batches_as_one(&self) -> bool {
-        self.classifier.computes_batches_as_one()
-    }
-}
-
 /// Nobody is held to anything: for tests of the thread alone.
 #[cfg(test)]
 fn unlimited(metrics: &Arc<Metrics>) -> Admission {
@@ -320,44 +297,7 @@ fn unlimited(metrics: &Arc<Metrics>) -> Admission {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A device with room for `room` images a batch, whose logits are each image's first byte.
-    struct Small {
-        room: usize,
-        batches: Vec<usize>,
-    }
-
-    impl Classifier for Small {
-        fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
-            self.batches.push(images.len());
-            if images.len() > self.room {
-                return Err(DeviceError::OutOfMemory("test".to_owned()));
-            }
-            let answer = |image: &&Pixels| Answer { logits: vec![f32::from(image.rgb[0])], embedding: None };
-            Ok(images.iter().map(answer).collect())
-        }
-
-        fn device(&self) -> &str {
-            "test"
-        }
-    }
-
-    fn pixels(count: u8) -> Vec<Pixels> {
-        (0..count).map(|value| Pixels { height: 1, width: 1, rgb: vec![value; 3] }).collect()
-    }
-
-    #[test]
-    fn a_batch_that_does_not_fit_is_split_and_keeps_its_order() {
-        let mut device = Small { room: 3, batches: Vec::new() };
-        let images = pixels(10);
-        let mut splitting = Splitting::new(&mut device);
-        let answers = splitting.classify(&images.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(splitting.too_large, [10, 5, 5]);
-        assert_eq!(splitting.sizes, [2, 3, 2, 3], "sizes in use are those that ran");
-        let firsts: Vec<f32> = answers.iter().map(|answer| answer.logits[0]).collect();
-        assert_eq!(firsts, (0..10_u8).map(f32::from).collect::<Vec<_>>());
-        assert_eq!(device.batches, [10, 5, 2, 3, 5, 2, 3]);
-    }
+    use std::sync::Mutex;
 
     /// A device with room for one image, which computes right.
     struct Tight(Box<dyn Classifier>);
@@ -373,6 +313,69 @@ mod tests {
         fn device(&self) -> &str {
             "test"
         }
+    }
+
+    /// Puts every batch ahead that it can, and notes which of those ran next.
+    #[derive(Default)]
+    struct Ahead {
+        there: Option<Arc<[Pixels]>>,
+        used: Arc<Mutex<Vec<bool>>>,
+    }
+
+    impl Classifier for Ahead {
+        fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+            Ok(vec![Answer::default(); images.len()])
+        }
+
+        fn classify_ahead(
+            &mut self,
+            images: &Arc<[Pixels]>,
+            next: &mut dyn FnMut() -> Option<Arc<[Pixels]>>,
+        ) -> Result<Vec<Answer>, DeviceError> {
+            let there = std::mem::replace(&mut self.there, next());
+            self.used.lock().unwrap().push(there.is_some_and(|there| Arc::ptr_eq(&there, images)));
+            self.classify(&images.iter().collect::<Vec<_>>())
+        }
+
+        fn ahead_bytes(&self, _: usize) -> u64 {
+            1
+        }
+
+        fn device(&self) -> &str {
+            "test"
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_batch_of_the_same_model_is_put_on_the_device_while_one_runs() {
+        let bundle = Arc::new(Bundle::builtin().unwrap());
+        let classifier = Ahead::default();
+        let used = classifier.used.clone();
+        let metrics = Arc::new(Metrics::default());
+        let held = vec![Held::new(0, bundle.clone(), Box::new(classifier))];
+        let (suspect, admission) = (Arc::new(AtomicBool::new(false)), unlimited(&metrics));
+        let mut device = Device { held, suspect, admission, planner: None, looked: None, metrics };
+        let pixels = &bundle.golden()[0].pixels;
+        let mut answers = Vec::new();
+        let mut requests: Vec<_> = [0, 0, 1, 0, 0]
+            .map(|model| {
+                let (reply, answer) = oneshot::channel();
+                answers.push(answer);
+                Request::Run { model, images: vec![pixels.clone(); 2].into(), reply }
+            })
+            .into_iter()
+            .rev()
+            .collect();
+        let mut after = None;
+        while let Some(request) = after.take().or_else(|| requests.pop()) {
+            after = device.serve(request, || requests.pop());
+        }
+        let mut answered = Vec::new();
+        for answer in answers {
+            answered.push(answer.await.unwrap().map(|answers| answers.len()).ok());
+        }
+        assert_eq!(answered, [Some(2), Some(2), None, Some(2), Some(2)], "each once; model 1 is not there");
+        assert_eq!(*used.lock().unwrap(), [false, true, false, true]);
     }
 
     #[test]
@@ -391,18 +394,9 @@ mod tests {
         device.held.pop();
         device.add(held(2, true)).unwrap();
         assert!(device.suspect.load(Ordering::SeqCst), "the other model's answers wait for its golden images");
-        device.run(0, &[&bundle.golden()[0].pixels]).unwrap();
+        device.run(0, &vec![bundle.golden()[0].pixels.clone()].into(), &mut || None).unwrap();
         assert!(!device.suspect.load(Ordering::SeqCst));
         let runs = device.metrics.snapshot().canary.runs;
         assert_eq!(runs, 4, "the first model again after the second one ran out of memory");
-    }
-
-    #[test]
-    fn a_device_without_room_for_one_image_is_an_error() {
-        let mut device = Small { room: 0, batches: Vec::new() };
-        let images = pixels(2);
-        let error = Splitting::new(&mut device).classify(&images.iter().collect::<Vec<_>>()).unwrap_err();
-        assert!(matches!(error, DeviceError::OutOfMemory(_)));
-        assert_eq!(device.batches, [2, 1]);
     }
 }

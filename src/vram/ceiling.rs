@@ -61,6 +61,11 @@ pub struct Ceiling {
     left: u64,
     held: u64,
     flying: usize,
+    /// Whether a batch may wait there for its turn.
+    ahead: bool,
+    /// The one that does: its share becomes that of a running batch when another one ends.
+    waiting: Option<(u64, u64)>,
+    shares: u64,
     grow_at: Duration,
     pause: Duration,
 }
@@ -68,6 +73,7 @@ pub struct Ceiling {
 /// The share of a batch that was admitted; to be given back once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Share {
+    number: u64,
     bytes: u64,
 }
 
@@ -96,6 +102,9 @@ impl Ceiling {
             left: u64::MAX,
             held: 0,
             flying: 0,
+            ahead: false,
+            waiting: None,
+            shares: 0,
             grow_at: Duration::ZERO,
             pause,
         }
@@ -108,10 +117,17 @@ impl Ceiling {
         Self::new(0, sizes.map(|images| (images, images as u64)), in_flight)
     }
 
-    /// Another model is on the device, with a plan of its own. Batches that run keep their shares.
+    /// Lets one more batch wait for its turn with its pixels on the device. The bytes of each batch must count those of
+    /// one more.
+    #[must_use]
+    pub fn with_ahead(self) -> Self {
+        Self { ahead: true, ..self }
+    }
+
+    /// Another model is on the device, with a plan of its own. Batches that run or wait there keep their shares.
     pub fn replan(&mut self, fixed: u64, ladder: impl IntoIterator<Item = (usize, u64)>) {
-        let Self { held, flying, .. } = *self;
-        *self = Self { held, flying, ..Self::new(fixed, ladder, self.in_flight) };
+        let Self { held, flying, ahead, waiting, shares, in_flight, .. } = *self;
+        *self = Self { held, flying, ahead, waiting, shares, ..Self::new(fixed, ladder, in_flight) };
     }
 
     /// Images of the largest batch that may run now, whatever runs; 0 when other processes leave no room for one.
@@ -121,27 +137,45 @@ impl Ceiling {
         if shared > 0 { shared } else { self.fitting(|bytes| bytes <= self.allowed).min(self.rungs[0].images) }
     }
 
-    /// Images that [`Self::admit`] would take now, as one batch.
-    pub fn room(&self) -> usize {
+    /// Images that [`Self::admit`] would take now of those that are there, as one batch. Ahead of its turn only a full
+    /// one is taken: another one may still grow.
+    pub fn room(&self, images: usize) -> usize {
         let (largest, free) = (self.largest(), self.allowed.saturating_sub(self.held));
-        if self.flying < self.in_flight { self.fitting(|bytes| bytes <= free).min(largest) } else { 0 }
+        if self.flying < self.in_flight {
+            return self.fitting(|bytes| bytes <= free).min(largest);
+        }
+        let full = self.ahead && self.waiting.is_none() && images >= largest;
+        if full { largest } else { 0 }
     }
 
     /// The share of a batch of so many images; `None` where it has no room now.
     pub fn admit(&mut self, images: usize) -> Option<Share> {
-        if images == 0 || images > self.room() {
+        if images == 0 || images > self.room(images) {
             return None;
         }
-        let bytes = self.bytes(images);
-        self.held += bytes;
-        self.flying += 1;
-        Some(Share { bytes })
+        let share = Share { number: self.shares, bytes: self.bytes(images) };
+        self.shares += 1;
+        if self.flying < self.in_flight {
+            self.held += share.bytes;
+            self.flying += 1;
+        } else {
+            self.waiting = Some((share.number, share.bytes));
+        }
+        Some(share)
     }
 
     /// Takes a share back, whose batch has been read back or has failed.
     pub fn release(&mut self, share: Share) {
+        if self.waiting.is_some_and(|(number, _)| number == share.number) {
+            // Its answers were given out before those of the batch before it.
+            self.waiting = None;
+            return;
+        }
         self.held = self.held.saturating_sub(share.bytes);
-        self.flying = self.flying.saturating_sub(1);
+        match self.waiting.take() {
+            Some((_, bytes)) => self.held += bytes,
+            None => self.flying = self.flying.saturating_sub(1),
+        }
     }
 
     /// The device had no room for a batch of so many images.
@@ -198,7 +232,7 @@ impl Ceiling {
         self.held
     }
 
-    /// Batches that have a share now.
+    /// Batches that run now.
     pub fn flying(&self) -> usize {
         self.flying
     }
@@ -240,11 +274,11 @@ mod tests {
     fn batches_take_the_bytes_of_their_rung_and_wait_for_room() {
         let mut ceiling = ceiling(2);
         let five = ceiling.admit(5).unwrap();
-        assert_eq!((ceiling.held(), ceiling.room(), ceiling.flying()), (800, 8, 1));
+        assert_eq!((ceiling.held(), ceiling.room(1), ceiling.flying()), (800, 8, 1));
         let one = ceiling.admit(1).unwrap();
-        assert_eq!((ceiling.held(), ceiling.room(), ceiling.admit(1)), (900, 0, None), "two at a time");
+        assert_eq!((ceiling.held(), ceiling.room(1), ceiling.admit(1)), (900, 0, None), "two at a time");
         ceiling.release(five);
-        assert_eq!((ceiling.held(), ceiling.room()), (100, 8));
+        assert_eq!((ceiling.held(), ceiling.room(1)), (100, 8));
         assert_eq!(ceiling.admit(9), None, "over the plan");
         ceiling.release(one);
         assert_eq!((ceiling.held(), ceiling.flying()), (0, 0));
@@ -277,9 +311,9 @@ mod tests {
         let mut ceiling = ceiling(1);
         let share = ceiling.admit(8).unwrap();
         ceiling.leave(1_450, at(5));
-        assert_eq!((ceiling.largest(), ceiling.room(), ceiling.limit()), (4, 0, Limit::Pressure));
+        assert_eq!((ceiling.largest(), ceiling.room(1), ceiling.limit()), (4, 0, Limit::Pressure));
         ceiling.release(share);
-        assert_eq!(ceiling.room(), 4);
+        assert_eq!(ceiling.room(1), 4);
         ceiling.leave(900, at(6));
         assert_eq!((ceiling.largest(), ceiling.admit(1)), (0, None));
         ceiling.leave(1_250, at(7));
@@ -302,8 +336,29 @@ mod tests {
         ceiling.leave(1_150, at(0));
         assert_eq!(ceiling.largest(), 1);
         let share = ceiling.admit(1).unwrap();
-        assert_eq!(ceiling.room(), 0);
+        assert_eq!(ceiling.room(1), 0);
         ceiling.release(share);
+    }
+
+    #[test]
+    fn a_full_batch_waits_ahead_and_takes_over_the_share_of_the_one_that_ends() {
+        let mut ceiling = ceiling(1).with_ahead();
+        let first = ceiling.admit(3).unwrap();
+        assert_eq!((ceiling.room(7), ceiling.room(8), ceiling.room(20)), (0, 8, 8), "others may still grow");
+        let second = ceiling.admit(8).unwrap();
+        assert_eq!((ceiling.held(), ceiling.flying(), ceiling.room(20)), (400, 1, 0), "one waits at a time");
+        ceiling.release(first);
+        assert_eq!((ceiling.held(), ceiling.flying()), (800, 1));
+        let third = ceiling.admit(8).unwrap();
+        assert_eq!(ceiling.room(8), 0);
+        ceiling.replan(1_000, [(1, 50), (2, 100)]);
+        ceiling.release(third);
+        assert_eq!((ceiling.held(), ceiling.flying()), (800, 1), "given back before its turn");
+        ceiling.release(second);
+        assert_eq!((ceiling.held(), ceiling.flying(), ceiling.room(1)), (0, 0, 2));
+        ceiling.leave(1_000, at(0));
+        let none = ceiling.admit(2);
+        assert_eq!((none, ceiling.room(20)), (None, 0), "nothing waits where nothing may run");
     }
 
     #[test]
@@ -313,9 +368,9 @@ mod tests {
         ceiling.ran_out(8, at(0));
         ceiling.replan(2_000, [(1, 300), (2, 600)]);
         assert_eq!((ceiling.planned(), ceiling.largest(), ceiling.held()), (2, 2, 800));
-        assert_eq!(ceiling.room(), 1, "of 1200 bytes 800 are held");
+        assert_eq!(ceiling.room(1), 1, "of 1200 bytes 800 are held");
         ceiling.release(share);
-        assert_eq!(ceiling.room(), 2);
+        assert_eq!(ceiling.room(1), 2);
         ceiling.leave(2_650, at(1));
         assert_eq!(ceiling.largest(), 1);
     }

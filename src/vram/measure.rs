@@ -118,6 +118,8 @@ impl Probe for Model<'_> {
                 return Err(failure);
             }
         };
+        // Room for the pixels of the batch after it.
+        let bytes = bytes.saturating_add(self.classifier.ahead_bytes(images));
         let seconds = shortest.as_secs_f64();
         tracing::debug!(images, bytes, seconds, "measured a batch");
         Ok(Sample { bytes, seconds })

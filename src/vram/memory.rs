@@ -82,17 +82,27 @@ impl HostMemory {
 
     /// cgroup v2: the least over this process's group and those above it.
     fn version_2(&self) -> Option<Left> {
-        let groups = fs::read_to_string(self.root.join("proc/self/cgroup")).ok()?;
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        let mount = self.root.join("sys/fs/cgroup");
-        // In a namespace of its own a container's group is the mount itself, whatever the path says.
-        let groups = Path::new(group).ancestors().map(|group| mount.join(group));
-        groups.filter_map(|group| left_in(&group, ["memory.max", "memory.current"], "inactive_file")).min()
+        let files = ["memory.max", "memory.current"];
+        self.least("sys/fs/cgroup", |line| line.strip_prefix("0::/"), files, "inactive_file")
     }
 
+    /// The same of cgroup v1, where a line of `/proc/self/cgroup` is `4:memory,hugetlb:/group`.
     fn version_1(&self) -> Option<Left> {
-        let mount = self.root.join("sys/fs/cgroup/memory");
-        left_in(&mount, ["memory.limit_in_bytes", "memory.usage_in_bytes"], "total_inactive_file")
+        fn group(line: &str) -> Option<&str> {
+            let (controllers, group) = line.split_once(':')?.1.split_once(":/")?;
+            controllers.split(',').any(|controller| controller == "memory").then_some(group)
+        }
+        let files = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+        self.least("sys/fs/cgroup/memory", group, files, "total_inactive_file")
+    }
+
+    fn least(&self, mount: &str, group: fn(&str) -> Option<&str>, files: [&str; 2], cache: &str) -> Option<Left> {
+        let groups = fs::read_to_string(self.root.join("proc/self/cgroup")).unwrap_or_default();
+        let group = groups.lines().find_map(group).unwrap_or_default();
+        let mount = self.root.join(mount);
+        // In a namespace of its own a container's group is the mount itself, whatever the path says.
+        let groups = Path::new(group).ancestors().map(|group| mount.join(group));
+        groups.filter_map(|group| left_in(&group, files, cache)).min()
     }
 
     fn available(&self) -> Option<Left> {
@@ -185,6 +195,20 @@ mod tests {
         with_system("v1", &v1, |host| {
             assert_eq!(host.left(), Some((4_000 * MIB, "the machine's memory")), "v1 knows no `max`");
             assert_eq!(host.read().unwrap().total, 9_000_000 * 1024);
+        });
+        let limited = [
+            meminfo,
+            status,
+            ("proc/self/cgroup", "5:cpu,cpuacct:/y\n4:hugetlb,memory:/x\n0::/\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n"),
+            ("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "536870912\n"),
+            ("sys/fs/cgroup/memory/x/memory.usage_in_bytes", "268435456\n"),
+            ("sys/fs/cgroup/memory/x/memory.stat", "inactive_file 1\ntotal_inactive_file 104857600\n"),
+        ];
+        with_system("v1-group", &limited, |host| {
+            assert_eq!(host.left(), Some((356 * MIB, "the container's limit")));
+            assert_eq!(host.read().unwrap().total, 512 * MIB);
         });
         with_system("none", &[("proc/other", "")], |host| {
             assert_eq!(host.left(), None);

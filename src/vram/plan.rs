@@ -306,7 +306,8 @@ impl Plan {
             Stop::Slow { batch: tried } => format!("a batch of {tried} takes over two seconds{slower}"),
             Stop::MaxBatch => format!("--max-batch allows no larger one than {last}{slower}"),
         };
-        format!("{batch} images at {rate:.1} images/s: {why}")
+        let images = if batch == 1 { "1 image".to_owned() } else { format!("{batch} images") };
+        format!("{images} at {rate:.1} images/s: {why}")
     }
 }
 

@@ -14,13 +14,15 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stoker::image::Pixels;
-use stoker::model::{Bundle, Classifier, Device, DeviceError, Formulations, GpuSettings, golden, load, load_with};
+use stoker::model::{
+    Answer, Bundle, Classifier, Device, DeviceError, Formulations, GpuSettings, golden, load, load_with,
+};
 
 use crate::bundle::Scratch;
 
@@ -186,37 +188,54 @@ fn work(job: &Job, device: Device, outcome: &mut Outcome) -> Result<(), (String,
     Ok(())
 }
 
-/// Runs a batch twice, and once on the processor.
+/// Runs a batch twice, and once on the processor; the second time backwards, with its pixels put on the device while the
+/// first one runs.
 fn compare(
     model: &mut dyn Classifier,
     processor: &mut dyn Classifier,
     pixels: &[&Pixels],
     batch: &mut Batch,
 ) -> Result<(), DeviceError> {
-    let mut expected = None;
-    for seconds in &mut batch.seconds {
+    let mut expected: Option<Vectors> = None;
+    let forwards: Arc<[Pixels]> = pixels.iter().map(|pixels| (*pixels).clone()).collect();
+    let backwards: Arc<[Pixels]> = forwards.iter().rev().cloned().collect();
+    let mut ahead = Some(backwards.clone());
+    for (images, seconds) in [forwards, backwards].iter().zip(&mut batch.seconds) {
         let started = Instant::now();
-        let found = answers(model, pixels)?;
+        let found = vectors(model.classify_ahead(images, &mut || ahead.take())?);
         *seconds = started.elapsed().as_secs_f64();
-        let expected = match &expected {
-            Some(expected) => expected,
+        let expected = match &mut expected {
+            Some(expected) => {
+                expected.reverse();
+                expected
+            }
             None => expected.insert(answers(processor, pixels)?),
         };
-        assert_eq!(found.len(), expected.len());
-        let errors = found.iter().zip(expected).map(|(found, expected)| relative_error(found, expected));
+        assert_eq!((found.len(), ahead.is_none()), (expected.len(), true));
+        let errors = found.iter().zip(&*expected).map(|(found, expected)| relative_error(found, expected));
         // `max` would pass over one that is no number.
         batch.error = errors.fold(batch.error, |a, b| if a >= b { a } else { b });
     }
     Ok(())
 }
 
-/// Logits and features, one vector an image and kind.
-fn answers(model: &mut dyn Classifier, pixels: &[&Pixels]) -> Result<Vec<Vec<f32>>, DeviceError> {
-    let answers = model.classify(pixels)?;
-    Ok(answers.into_iter().flat_map(|answer| [answer.logits, answer.embedding.unwrap_or_default()]).collect())
+/// Logits and features of each image.
+type Vectors = Vec<[Vec<f32>; 2]>;
+
+fn answers(model: &mut dyn Classifier, pixels: &[&Pixels]) -> Result<Vectors, DeviceError> {
+    model.classify(pixels).map(vectors)
 }
 
-fn relative_error(found: &[f32], expected: &[f32]) -> f32 {
+fn vectors(answers: Vec<Answer>) -> Vectors {
+    answers.into_iter().map(|answer| [answer.logits, answer.embedding.unwrap_or_default()]).collect()
+}
+
+fn relative_error(found: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) -> f32 {
+    let errors = found.iter().zip(expected).map(|(found, expected)| relative_error_of(found, expected));
+    errors.fold(0.0, |a, b| if a >= b { a } else { b })
+}
+
+fn relative_error_of(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let largest = expected.iter().fold(f32::MIN_POSITIVE, |largest, value| largest.max(value.abs()));
     let errors = found.iter().zip(expected).map(|(a, b)| (a - b).abs() / largest);

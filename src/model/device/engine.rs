@@ -3,6 +3,8 @@
 //! Pixels travel as bytes and are normalised on the device. After a failure other than a lack of memory nothing more
 //! runs on the device: nothing says that it would compute right.
 
+use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::backend::Backend;
@@ -12,7 +14,7 @@ use rayon::prelude::*;
 use super::failure::{guarded, verdict, watch};
 use super::{Bundle, Classifier, Hardware, ModelError};
 use crate::image::Pixels;
-use crate::model::layers::{Formulations, Kernels, Normalise};
+use crate::model::layers::{Formulations, Input, Kernels, Normalise};
 use crate::model::manifest::{EmbeddingSpec, Precision};
 use crate::model::networks::{Network, Output};
 use crate::model::precision;
@@ -43,8 +45,16 @@ pub(super) struct Engine<B: Backend> {
     classes: usize,
     embedding: Option<EmbeddingSpec>,
     batching: Batching,
+    /// The next batch's pixels.
+    ahead: Option<Ahead<B>>,
     /// Why the device is no longer used.
     failed: Option<String>,
+}
+
+/// A batch whose pixels were put on the device before its turn.
+struct Ahead<B: Backend> {
+    images: Arc<[Pixels]>,
+    input: Input<B>,
 }
 
 impl<B: Kernels> Engine<B> {
@@ -83,6 +93,7 @@ impl<B: Kernels> Engine<B> {
                 classes: manifest.classes,
                 embedding: manifest.embedding,
                 batching,
+                ahead: None,
                 failed: None,
             };
             Ok((engine, chosen))
@@ -102,12 +113,15 @@ impl<B: Kernels> Engine<B> {
         (image.height, image.width, image.rgb.len()) == (self.height, self.width, bytes)
     }
 
-    /// Runs the network on `images × height × width × 3` bytes.
-    fn forward(&self, images: usize, rgb: Vec<u8>) -> Result<Vec<Answer>, String> {
+    /// Runs the network on what is on the device, and does something else before it waits for the answers.
+    fn forward(&self, input: Input<B>, meanwhile: impl FnOnce()) -> Result<Vec<Answer>, String> {
         let started = Instant::now();
-        let x = self.normalise.forward(rgb, [images, self.height, self.width]);
+        let x = self.normalise.forward(input);
+        let [images, ..] = x.dims();
         let Output { logits, features } = self.network.forward(x.cast(self.float));
         let queued = started.elapsed();
+        meanwhile();
+        let waiting = started.elapsed();
         let mut answers: Vec<Answer> =
             rows(logits, self.classes)?.map(|logits| Answer { logits, embedding: None }).collect();
         if let Some(EmbeddingSpec { normalize }) = self.embedding {
@@ -120,39 +134,49 @@ impl<B: Kernels> Engine<B> {
             }
         }
         // On a GPU operations are queued, and computed while the answers are waited for.
-        tracing::trace!(images, ?queued, total = ?started.elapsed(), "forward");
+        tracing::trace!(images, ?queued, ?waiting, total = ?started.elapsed(), "forward");
         Ok(answers)
     }
 
     fn run(&self, images: &[&Pixels]) -> Result<Vec<Answer>, String> {
         match self.batching {
             Batching::Spread => {
-                let answers: Result<Vec<_>, _> =
-                    images.par_iter().map(|image| self.forward(1, image.rgb.clone())).collect();
+                let one = |image: &&Pixels| self.forward(self.put([*image].into_iter()), || ());
+                let answers: Result<Vec<_>, _> = images.par_iter().map(one).collect();
                 answers.map(|answers| answers.into_iter().flatten().collect())
             }
             #[cfg(any(feature = "cuda", feature = "vulkan"))]
-            Batching::Ladder => {
-                let bytes = self.height * self.width * 3;
-                let padded = images.len().next_power_of_two();
-                let mut rgb = Vec::with_capacity(padded * bytes);
-                images.iter().for_each(|image| rgb.extend_from_slice(&image.rgb));
-                rgb.resize(padded * bytes, 0);
-                self.forward(padded, rgb)
-            }
+            Batching::Ladder => self.forward(self.put(images.iter().copied()), || ()),
         }
     }
-}
 
-impl<B: Kernels> Classifier for Engine<B> {
-    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+    /// What a batch of so many images has, filled up to a power of two.
+    fn bytes(&self, images: usize) -> usize {
+        images.next_power_of_two() * self.height * self.width * 3
+    }
+
+    /// Puts images on the device, filled up to a power of two.
+    fn put<'a>(&self, images: impl ExactSizeIterator<Item = &'a Pixels>) -> Input<B> {
+        let (padded, bytes) = (images.len().next_power_of_two(), self.bytes(images.len()));
+        let mut rgb = Vec::with_capacity(bytes);
+        images.for_each(|image| rgb.extend_from_slice(&image.rgb));
+        rgb.resize(bytes, 0);
+        self.normalise.put(rgb, [padded, self.height, self.width])
+    }
+
+    /// Answers to as many images, or what the failure means.
+    fn answer(
+        &mut self,
+        images: &[&Pixels],
+        run: impl Fn(&Self) -> Result<Vec<Answer>, String>,
+    ) -> Result<Vec<Answer>, DeviceError> {
         if let Some(odd) = images.iter().find(|image| !self.takes(image)) {
             return Err(DeviceError::Failed(format!("an image of {} × {} pixels was given", odd.width, odd.height)));
         }
         if let Some(failure) = &self.failed {
             return Err(DeviceError::Failed(format!("not used since it failed: {failure}")));
         }
-        let mut answers = guarded(B::PLAIN, || self.run(images)).map_err(|error| {
+        let mut answers = guarded(B::PLAIN, || run(self)).map_err(|error| {
             let error = verdict(error);
             match &error {
                 DeviceError::OutOfMemory(_) => B::memory_cleanup(&self.device),
@@ -162,6 +186,42 @@ impl<B: Kernels> Classifier for Engine<B> {
         })?;
         answers.truncate(images.len());
         Ok(answers)
+    }
+}
+
+impl<B: Kernels> Classifier for Engine<B> {
+    fn classify(&mut self, images: &[&Pixels]) -> Result<Vec<Answer>, DeviceError> {
+        self.ahead = None;
+        self.answer(images, |engine| engine.run(images))
+    }
+
+    fn classify_ahead(
+        &mut self,
+        images: &Arc<[Pixels]>,
+        next: &mut dyn FnMut() -> Option<Arc<[Pixels]>>,
+    ) -> Result<Vec<Answer>, DeviceError> {
+        let pictures: Vec<&Pixels> = images.iter().collect();
+        if self.ahead_bytes(1) == 0 {
+            return self.classify(&pictures);
+        }
+        let there = self.ahead.take().filter(|ahead| Arc::ptr_eq(&ahead.images, images));
+        let (next, ahead) = (RefCell::new(Some(next)), RefCell::new(None));
+        let answers = self.answer(&pictures, |engine| {
+            // What was put there by an attempt that went wrong is not to be trusted.
+            *ahead.borrow_mut() = None;
+            let input = there.as_ref().map(|there| there.input.clone());
+            engine.forward(input.unwrap_or_else(|| engine.put(images.iter())), || {
+                let images = next.borrow_mut().take().and_then(|next| next());
+                let images = images.filter(|images| images.iter().all(|image| engine.takes(image)));
+                *ahead.borrow_mut() = images.map(|images| Ahead { input: engine.put(images.iter()), images });
+            })
+        })?;
+        self.ahead = ahead.into_inner();
+        Ok(answers)
+    }
+
+    fn ahead_bytes(&self, images: usize) -> u64 {
+        if matches!(self.batching, Batching::Spread) { 0 } else { self.bytes(images) as u64 }
     }
 
     fn device(&self) -> &str {
@@ -180,6 +240,7 @@ impl<B: Kernels> Classifier for Engine<B> {
         if self.failed.is_some() {
             return;
         }
+        self.ahead = None;
         self.failed = guarded(B::PLAIN, || {
             B::memory_cleanup(&self.device);
             Ok(())

@@ -16,6 +16,15 @@ pub(in crate::model) struct Normalise<B: Backend> {
     device: B::Device,
 }
 
+/// Pixels on a device.
+#[derive(Clone, Debug)]
+pub(in crate::model) enum Input<B: Backend> {
+    /// As they came.
+    Bytes(Tensor<B, 4, Int>),
+    /// Normalised: where the device is the processor that is no more to carry, and one pass does both.
+    Done(Tensor<B, 4>),
+}
+
 impl<B: Kernels> Normalise<B> {
     /// With the mean and the deviation of each colour, in bytes.
     pub(in crate::model) fn new(mean: [f32; 3], std: [f32; 3], device: &B::Device) -> Self {
@@ -23,15 +32,23 @@ impl<B: Kernels> Normalise<B> {
         Normalise { mean, std, tensors, device: device.clone() }
     }
 
-    /// Takes `images × rows × columns × 3` bytes, gives `[images, rows, columns, 3]`.
-    pub(in crate::model) fn forward(&self, rgb: Vec<u8>, [images, rows, columns]: [usize; 3]) -> Tensor<B, 4> {
+    /// Puts `images × rows × columns × 3` bytes on the device.
+    pub(in crate::model) fn put(&self, rgb: Vec<u8>, [images, rows, columns]: [usize; 3]) -> Input<B> {
         let dims = [images, rows, columns, 3];
         if B::PLAIN {
             let mut values = vec![0.0; rgb.len()];
             plain::normalise(&rgb, self.mean, self.std, &mut values);
-            return upload(values, dims, &self.device);
+            return Input::Done(upload(values, dims, &self.device));
         }
-        let pixels = Tensor::<B, 4, Int>::from_data(TensorData::new(rgb, dims), (&self.device, DType::U8));
+        Input::Bytes(Tensor::from_data(TensorData::new(rgb, dims), (&self.device, DType::U8)))
+    }
+
+    /// Gives `[images, rows, columns, 3]`.
+    pub(in crate::model) fn forward(&self, pixels: Input<B>) -> Tensor<B, 4> {
+        let pixels = match pixels {
+            Input::Done(values) => return values,
+            Input::Bytes(pixels) => pixels,
+        };
         let [mean, std] = self.tensors.clone();
         (pixels.float() - mean) / std
     }

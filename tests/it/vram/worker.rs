@@ -86,6 +86,8 @@ struct Worker<'a> {
     /// What the device had no room for, one by one: the worker would end and return it, and it would come again.
     returned: Vec<u64>,
     flying: Vec<Flying>,
+    /// A batch that waits for its turn.
+    ahead: Option<(Vec<u64>, Share)>,
     answered: Vec<u64>,
     splits: usize,
 }
@@ -112,14 +114,24 @@ impl Worker<'_> {
                 self.ceiling.ran(images.len());
                 self.ceiling.release(share);
                 self.answered.extend(images);
+                if let Some((images, share)) = self.ahead.take() {
+                    self.launch(images, share);
+                }
             }
         }
-        while self.ceiling.room() > 0 && !self.waiting.is_empty() {
-            let images = self.ceiling.room().min(self.waiting.len());
+        while !self.waiting.is_empty() && self.ceiling.room(self.waiting.len()) > 0 {
+            let images = self.ceiling.room(self.waiting.len()).min(self.waiting.len());
+            let (flying, held) = (self.ceiling.flying(), self.ceiling.held());
             let share = self.ceiling.admit(images).expect("there was room");
-            assert!(self.ceiling.held() <= self.ceiling.allowed(), "over the ceiling: {:?}", self.ceiling);
             let images: Vec<u64> = self.waiting.drain(..images).collect();
-            self.launch(images, share);
+            if self.ceiling.flying() == flying {
+                assert_eq!((self.ceiling.held(), images.len()), (held, self.ceiling.largest()), "a full one, ahead");
+                assert!(self.ahead.is_none(), "one at a time");
+                self.ahead = Some((images, share));
+            } else {
+                assert!(self.ceiling.held() <= self.ceiling.allowed(), "over the ceiling: {:?}", self.ceiling);
+                self.launch(images, share);
+            }
         }
     }
 
@@ -149,6 +161,9 @@ impl Worker<'_> {
                     }
                 }
                 self.ceiling.release(share);
+                if let Some((images, share)) = self.ahead.take() {
+                    self.launch(images, share);
+                }
             }
         }
     }
@@ -194,7 +209,7 @@ proptest! {
     #[test]
     fn whatever_happens_nothing_is_lost_or_done_twice_and_the_ceiling_comes_back(
         (device, seed) in devices(),
-        in_flight in 1_usize..4,
+        (in_flight, ahead) in (1_usize..4, any::<bool>()),
         events in events(),
     ) {
         let simulated = Simulated::new(device, seed);
@@ -202,11 +217,12 @@ proptest! {
         let mut worker = Worker {
             device: &simulated,
             budget: plan.measured.budget,
-            ceiling: planned(&plan),
+            ceiling: if ahead { planned(&plan).with_ahead() } else { planned(&plan) },
             tick: 0,
             waiting: VecDeque::new(),
             returned: Vec::new(),
             flying: Vec::new(),
+            ahead: None,
             answered: Vec::new(),
             splits: 0,
         };
