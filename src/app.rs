@@ -126,9 +126,7 @@ async fn prepare(config: &RunConfig) -> Result<Parts, AppError> {
     let sizing = sizing?;
     Ok(Parts {
         sizing,
-        subscriber: connector.subscriber().await?,
-        publisher: connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?,
-        storage: connector.storage().await?,
+        clients: connector.worker(&config.results_topic, config.pipeline.publish_timeout).await?,
         model,
         follower,
     })

@@ -4,7 +4,10 @@
 //! The clients build without credentials and then hang in their first call, so a token is asked for here, with a
 //! deadline.
 
+mod renewable;
+
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::{ExponentialBuilder, Retryable};
@@ -17,6 +20,8 @@ use google_cloud_pubsub::retry_policy::RetryableErrors;
 use google_cloud_storage::client::Storage;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+pub use renewable::Renewable;
 
 use crate::config::ServiceConfig;
 
@@ -53,8 +58,19 @@ pub enum ConnectError {
     Client(&'static str, #[source] client_builder::Error),
 }
 
+/// What a worker calls.
+#[derive(Clone, Debug)]
+pub struct WorkerClients {
+    /// Pub/Sub, reading.
+    pub subscriber: Renewable<Subscriber>,
+    /// The results topic.
+    pub publisher: Renewable<Publisher>,
+    /// Cloud Storage.
+    pub storage: Renewable<Storage>,
+}
+
 /// Builds clients for one set of services.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Connector {
     services: ServiceConfig,
     credentials: Option<Credentials>,
@@ -131,6 +147,32 @@ impl Connector {
             builder = builder.with_endpoint(endpoint);
         }
         builder.build().await.map_err(|error| ConnectError::Client("Cloud Storage", error))
+    }
+
+    /// The three clients of a worker, each of which can be built anew.
+    ///
+    /// # Errors
+    /// An endpoint is unusable.
+    pub async fn worker(self, topic: &str, deadline: Duration) -> Result<WorkerClients, ConnectError> {
+        let (it, topic): (Arc<Self>, Arc<str>) = (Arc::new(self), topic.into());
+        let [pulls, publishes, reads] = [it.clone(), it.clone(), it];
+        Ok(WorkerClients {
+            subscriber: Renewable::new(move || {
+                let it = pulls.clone();
+                async move { it.subscriber().await }
+            })
+            .await?,
+            publisher: Renewable::new(move || {
+                let (it, topic) = (publishes.clone(), topic.clone());
+                async move { it.publisher(&topic, deadline).await }
+            })
+            .await?,
+            storage: Renewable::new(move || {
+                let it = reads.clone();
+                async move { it.storage().await }
+            })
+            .await?,
+        })
     }
 
     fn credentials(&self, endpoint: &Option<String>) -> Credentials {

@@ -156,6 +156,10 @@ pub struct PipelineConfig {
     pub lease_extension: Duration,
     /// A message held longer than this goes to another worker.
     pub max_lease: Duration,
+    /// A stream on which nothing comes for so long is replaced; zero: never.
+    pub stream_silence: Duration,
+    /// An object whose result was confirmed within this time makes no work again; zero: it does.
+    pub repeat_window: Duration,
     /// How objects are read.
     pub fetch: FetchConfig,
     /// Threads that decode.

@@ -30,6 +30,8 @@ pub struct Counts {
     pub retried: BTreeMap<&'static str, u64>,
     /// Redeliveries that joined a running job.
     pub joined: u64,
+    /// Streams that were replaced because nothing came on them.
+    pub silent_streams: u64,
     /// Messages acknowledged.
     pub acked: u64,
     /// Acks that an exactly-once subscription did not confirm.
@@ -114,6 +116,10 @@ impl Metrics {
             *counts.skipped.entry(reason.as_str()).or_default() += 1;
             counts.settle(settled);
         });
+    }
+
+    pub(crate) fn silent(&self) {
+        self.0.send_modify(|counts| counts.silent_streams += 1);
     }
 
     pub(crate) fn retried(&self, reason: RetryReason) {

@@ -12,8 +12,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use google_cloud_pubsub::client::{Publisher, Subscriber};
-use google_cloud_storage::client::Storage;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -21,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::Loaded;
+use crate::clients::WorkerClients;
 use crate::config::RunConfig;
 use crate::metrics::Metrics;
 use crate::reload::Follower;
@@ -48,6 +47,7 @@ mod intake;
 mod job;
 mod pressure;
 mod publish;
+mod quiet;
 mod rungs;
 mod swap;
 
@@ -66,12 +66,8 @@ const CLOSE: Duration = Duration::from_millis(200);
 
 /// What the pipeline is made of, built and checked.
 pub struct Parts {
-    /// Pub/Sub, reading.
-    pub subscriber: Subscriber,
-    /// The results topic.
-    pub publisher: Publisher,
-    /// Cloud Storage.
-    pub storage: Storage,
+    /// What it calls.
+    pub clients: WorkerClients,
     /// The loaded model, golden check passed.
     pub model: Loaded,
     /// How many of everything there may be at a time.
@@ -99,7 +95,7 @@ pub async fn run(
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> Result<Ended, Fatal> {
-    let Parts { subscriber, publisher, storage, model, sizing, follower } = parts;
+    let Parts { clients: WorkerClients { subscriber, publisher, storage }, model, sizing, follower } = parts;
     let Sizing { ceiling, in_flight, outstanding, decode_threads, watched, planner, plan_at } = sizing;
     let (uploads_in, uploads) = mpsc::channel(outstanding);
     let (bodies_in, bodies) = mpsc::channel(decode_threads);

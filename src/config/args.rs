@@ -53,6 +53,12 @@ pub struct RunArgs {
     /// A message held longer than this goes back to Pub/Sub
     #[arg(long, env = "STOKER_MAX_LEASE", default_value = "10m", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) max_lease: String,
+    /// Replace a stream on which nothing came for so long though more messages may be leased; 0: never
+    #[arg(long, env = "STOKER_STREAM_SILENCE", default_value = "15s", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) stream_silence: String,
+    /// Acknowledge events about an object whose result was confirmed within this time, without new work; 0: label again
+    #[arg(long, env = "STOKER_REPEAT_WINDOW", default_value = "10m", value_name = "TIME", help_heading = "Pipeline")]
+    pub(super) repeat_window: String,
     /// Deadline of one result's publish, retries included
     #[arg(long, env = "STOKER_PUBLISH_TIMEOUT", default_value = "30s", value_name = "TIME", help_heading = "Pipeline")]
     pub(super) publish_timeout: String,

@@ -96,6 +96,8 @@ impl RunArgs {
             max_outstanding: self.vram.max_outstanding(problems),
             lease_extension: problems.duration("--lease-extension", &self.lease_extension),
             max_lease: problems.duration("--max-lease", &self.max_lease),
+            stream_silence: problems.duration_or_never("--stream-silence", &self.stream_silence).unwrap_or_default(),
+            repeat_window: problems.duration_or_never("--repeat-window", &self.repeat_window).unwrap_or_default(),
             fetch: self.fetch.read(problems),
             decode_threads: self.vram.threads(problems),
             max_batch: self.model.max_batch(problems),

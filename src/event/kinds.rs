@@ -117,11 +117,14 @@ pub enum SkipReason {
     NameFilter,
     /// The object's content type passes none of the filters.
     ContentTypeFilter,
+    /// The object's result was confirmed a moment ago: the event came again, or twice under different ids.
+    Repeated,
 }
 
 impl SkipReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::EventType, Self::FolderPlaceholder, Self::NameFilter, Self::ContentTypeFilter];
+    pub const ALL: [Self; 5] =
+        [Self::EventType, Self::FolderPlaceholder, Self::NameFilter, Self::ContentTypeFilter, Self::Repeated];
 
     /// The name in logs and metrics.
     pub fn as_str(self) -> &'static str {
@@ -130,6 +133,7 @@ impl SkipReason {
             Self::FolderPlaceholder => "folder_placeholder",
             Self::NameFilter => "name_filter",
             Self::ContentTypeFilter => "content_type_filter",
+            Self::Repeated => "repeated",
         }
     }
 }
@@ -141,6 +145,7 @@ impl fmt::Display for SkipReason {
             Self::FolderPlaceholder => "the object is an empty placeholder for a folder",
             Self::NameFilter => "the object's name does not pass the name filters",
             Self::ContentTypeFilter => "the object's content type does not pass the content type filters",
+            Self::Repeated => "the object's result was confirmed a moment ago",
         })
     }
 }

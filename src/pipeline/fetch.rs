@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::each::each_until;
 use super::error::{Fatal, RetryReason};
 use super::job::{Job, Outcome};
+use crate::clients::Renewable;
 use crate::config::FetchConfig;
 use crate::event::{FailureCode, ObjectId};
 use crate::metrics::Metrics;
@@ -121,7 +122,7 @@ impl FetchError {
 /// Reads objects within a deadline and a byte budget. Clones share the budget.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
-    storage: Storage,
+    storage: Renewable<Storage>,
     config: FetchConfig,
     budget: Arc<Semaphore>,
     /// All of the budget, in units.
@@ -144,7 +145,8 @@ pub struct Fetched {
 
 impl Fetcher {
     /// A fetcher with the sizes and deadlines of `config`.
-    pub fn new(storage: Storage, config: &FetchConfig) -> Self {
+    pub fn new(storage: impl Into<Renewable<Storage>>, config: &FetchConfig) -> Self {
+        let storage = storage.into();
         let budget_units = u32::try_from(units(config.budget_bytes)).unwrap_or(u32::MAX);
         let permits = usize::try_from(budget_units).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         Self { storage, config: config.clone(), budget: Arc::new(Semaphore::new(permits)), budget_units }
@@ -155,6 +157,14 @@ impl Fetcher {
     /// # Errors
     /// [`FetchError`] tells a permanent failure from one that may pass.
     pub async fn fetch(&self, object: &ObjectId) -> Result<Fetched, FetchError> {
+        let fetched = self.attempt(object).await;
+        if let Err(FetchError::TimedOut(_)) = fetched {
+            self.storage.renew("a read timed out").await;
+        }
+        fetched
+    }
+
+    async fn attempt(&self, object: &ObjectId) -> Result<Fetched, FetchError> {
         let late = |_| FetchError::TimedOut(self.config.timeout);
         let asked = Clock::now();
         let response = timeout_at(asked + self.config.timeout, self.request(object)).await.map_err(late)??;
@@ -180,6 +190,7 @@ impl Fetcher {
     async fn request(&self, object: &ObjectId) -> Result<ReadObjectResponse, FetchError> {
         let mut read = self
             .storage
+            .get()
             .read_object(format!("projects/_/buckets/{}", object.bucket), &object.name)
             .with_retry_policy(RetryableErrors.with_time_limit(self.config.timeout));
         if let Some(generation) = object.generation {

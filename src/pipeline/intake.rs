@@ -3,6 +3,10 @@
 //! The only hop that knows about stopping. `MessageStream::next` is never cancelled: a cancelled call leaves a dead
 //! stream behind whose messages are lost until their lease ends. So one loop does nothing but call it, and a stop goes
 //! through the client's shutdown token.
+//!
+//! So does the end of a stream that is silent although more messages may be leased. It may be idle, or dead without a
+//! sign: the client shows no heartbeat, and its pauses between attempts grow to a minute. Another one on connections of
+//! its own costs nothing, and what the first one gave out stays leased.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +22,11 @@ use tokio_util::task::TaskTracker;
 
 use super::error::Fatal;
 use super::inflight::{Admission, Registry};
-use super::job::{EventFacts, Facts, Job, Outcome, Receipt, Spent};
+use super::job::{EventFacts, Facts, Job, Leased, Outcome, Receipt, Spent};
+use super::quiet::Quiet;
+use crate::clients::Renewable;
 use crate::config::RunConfig;
-use crate::event::{self, FailureCode, Filters, Reading, Upload};
+use crate::event::{self, FailureCode, Filters, Reading, SkipReason, Upload};
 use crate::metrics::Metrics;
 
 /// A stream that lived this long was in order, even if it gave no message.
@@ -28,15 +34,22 @@ const STEADY: Duration = Duration::from_secs(60);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// A silent stream is replaced after so long at the latest: about as often as the client itself tries at most.
+const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+
 /// Pulls a subscription until told to stop.
 pub(super) struct Intake {
-    subscriber: Subscriber,
+    subscriber: Renewable<Subscriber>,
     subscription: String,
     filters: Filters,
     max_outstanding: usize,
     lease_extension: Duration,
     max_lease: Duration,
+    /// How long a stream may be silent.
+    silence: Duration,
     in_flight: Registry,
+    /// Clones of it are with the messages that are held.
+    held: Arc<()>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 }
@@ -53,6 +66,8 @@ enum StreamEnd {
     Refused(google_cloud_pubsub::Error),
     /// Pub/Sub closed it without a word.
     Closed,
+    /// It was silent for too long.
+    Silent,
 }
 
 /// Where intake sends what it makes of a message.
@@ -63,7 +78,7 @@ struct Outputs {
 
 impl Intake {
     pub(super) fn new(
-        subscriber: Subscriber,
+        subscriber: Renewable<Subscriber>,
         config: &RunConfig,
         max_outstanding: usize,
         metrics: Arc<Metrics>,
@@ -76,7 +91,9 @@ impl Intake {
             max_outstanding,
             lease_extension: config.pipeline.lease_extension,
             max_lease: config.pipeline.max_lease,
-            in_flight: Registry::new(),
+            silence: config.pipeline.stream_silence,
+            in_flight: Registry::new(config.pipeline.repeat_window),
+            held: Arc::default(),
             metrics,
             stop,
         }
@@ -94,20 +111,30 @@ impl Intake {
         flushes: TaskTracker,
     ) -> Result<(), Fatal> {
         let outputs = Outputs { uploads, outcomes };
-        let mut pauses = pauses();
+        let (mut pauses, mut silence) = (pauses(), self.silence);
         loop {
             let opened = Instant::now();
-            let Pulled { messages, end } = self.pull(&outputs, &flushes).await;
+            let Pulled { messages, end } = self.pull(&outputs, &flushes, silence).await;
             if self.stop.is_cancelled() {
                 return Ok(());
+            }
+            if messages > 0 {
+                silence = self.silence;
             }
             // A quiet subscription's stream may be closed now and then, and nothing is wrong.
             if messages > 0 || opened.elapsed() > STEADY {
                 pauses = self::pauses();
             }
+            if let StreamEnd::Silent = end {
+                self.metrics.silent();
+                self.subscriber.renew("no message for a while").await;
+                // A subscription that is idle gets less and less attention, but never less than the client's own.
+                silence = (silence * 2).min(self.silence.max(LONGEST_SILENCE));
+                continue;
+            }
             let pause = match (pauses.next(), end) {
                 (Some(pause), _) => pause,
-                (None, StreamEnd::Closed) => LONGEST_PAUSE,
+                (None, StreamEnd::Closed | StreamEnd::Silent) => LONGEST_PAUSE,
                 (None, StreamEnd::Refused(error)) => {
                     return Err(Fatal::Stream { subscription: self.subscription.clone(), source: error });
                 }
@@ -122,6 +149,7 @@ impl Intake {
 
     fn open(&self) -> MessageStream {
         self.subscriber
+            .get()
             .subscribe(&self.subscription)
             .set_max_outstanding_messages(i64::try_from(self.max_outstanding).unwrap_or(i64::MAX))
             .set_max_lease_extension(self.lease_extension)
@@ -130,22 +158,28 @@ impl Intake {
             .build()
     }
 
-    /// Opens a stream and reads it to its end, or until stopped.
-    async fn pull(&self, outputs: &Outputs, flushes: &TaskTracker) -> Pulled {
+    /// Opens a stream and reads it to its end, until stopped, or until it was silent for so long.
+    async fn pull(&self, outputs: &Outputs, flushes: &TaskTracker, silence: Duration) -> Pulled {
         let mut stream = self.open();
         let ended = CancellationToken::new();
         let _ended_on_return = ended.clone().drop_guard();
         let (shutdown, stop) = (stream.shutdown_token(), self.stop.clone());
+        let quiet = Quiet::new(silence, &self.held, self.max_outstanding);
+        let watched = quiet.clone();
         flushes.spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = ended.cancelled() => {}
+                () = watched.too_long() => {}
             }
             shutdown.shutdown().await;
         });
         let mut messages = 0;
         let end = loop {
-            match stream.next().await {
+            quiet.begins();
+            let next = stream.next().await;
+            quiet.ends();
+            match next {
                 Some(Ok((message, handler))) => {
                     messages += 1;
                     self.take(message, handler, outputs).await;
@@ -154,6 +188,7 @@ impl Intake {
                     tracing::warn!(subscription = self.subscription, %error, "Pub/Sub refused the stream");
                     break StreamEnd::Refused(error);
                 }
+                None if quiet.was_too_long() => break StreamEnd::Silent,
                 None => break StreamEnd::Closed,
             }
         };
@@ -178,15 +213,16 @@ impl Intake {
             arrived: Instant::now(),
             spent: Spent::default(),
         });
+        let message = Leased::new(handler, &self.held);
         match reading {
             Ok(Reading::Upload(Upload { object, kind, size, content_type })) => {
-                match self.in_flight.admit(&object, handler) {
-                    Admission::Start(handler, entry) => {
+                match self.in_flight.admit(&object, message, facts.arrived) {
+                    Admission::Start(message, entry) => {
                         facts.object = Some(object);
                         facts.event.kind = Some(kind);
                         facts.size = size;
                         facts.content_type = content_type;
-                        let job = Job { stage: (), facts, receipt: Receipt::new(handler, entry) };
+                        let job = Job { stage: (), facts, receipt: Receipt::new(message, entry) };
                         drop(outputs.uploads.send(job).await);
                     }
                     Admission::Joined => {
@@ -194,20 +230,29 @@ impl Intake {
                         let message_id = facts.event.message_id;
                         tracing::info!(%object, message_id, "a redelivery joined the running job");
                     }
+                    Admission::Finished(message) => {
+                        facts.object = Some(object);
+                        facts.event.kind = Some(kind);
+                        self.skip(SkipReason::Repeated, facts, message, outputs).await;
+                    }
                 }
             }
             Ok(Reading::Skip { reason, kind, object }) => {
                 facts.object = object;
                 facts.event.kind = Some(kind);
-                let job = Job { stage: Outcome::Skipped(reason), facts, receipt: Receipt::new(handler, None) };
-                drop(outputs.outcomes.send(job).await);
+                self.skip(reason, facts, message, outputs).await;
             }
             Err(error) => {
                 facts.event.kind = error.kind();
-                let job = Job { stage: (), facts, receipt: Receipt::new(handler, None) };
+                let job = Job { stage: (), facts, receipt: Receipt::new(message, None) };
                 drop(outputs.outcomes.send(job.reject(FailureCode::UnreadableEvent, error.to_string())).await);
             }
         }
+    }
+
+    async fn skip(&self, reason: SkipReason, facts: Box<Facts>, message: Leased, outputs: &Outputs) {
+        let job = Job { stage: Outcome::Skipped(reason), facts, receipt: Receipt::new(message, None) };
+        drop(outputs.outcomes.send(job).await);
     }
 }
 

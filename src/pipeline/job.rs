@@ -107,13 +107,27 @@ impl<S> Job<S> {
 #[derive(Debug)]
 #[must_use = "dropping a receipt returns its message to Pub/Sub"]
 pub(super) struct Receipt {
-    message: Handler,
+    message: Leased,
     joined: Option<InFlight>,
+}
+
+/// A message that this worker has; dropping it returns the message to Pub/Sub.
+#[derive(Debug)]
+pub(super) struct Leased {
+    handler: Handler,
+    _held: Arc<()>,
+}
+
+impl Leased {
+    /// Counted by the clones of `held`.
+    pub(super) fn new(handler: Handler, held: &Arc<()>) -> Self {
+        Self { handler, _held: held.clone() }
+    }
 }
 
 impl Receipt {
     /// A receipt for a message whose redeliveries, if any, join through `joined`.
-    pub(super) fn new(message: Handler, joined: Option<InFlight>) -> Self {
+    pub(super) fn new(message: Leased, joined: Option<InFlight>) -> Self {
         Self { message, joined }
     }
 
@@ -122,12 +136,12 @@ impl Receipt {
     /// On a subscription with exactly-once delivery it waits for the confirmation. Returns how many messages were
     /// acknowledged and how many confirmations failed; a message of the latter comes again and gives the same result.
     pub(super) async fn done(self) -> Settled {
-        let redelivered = self.joined.map(InFlight::finish).unwrap_or_default();
+        let redelivered = self.joined.map(|entry| entry.finish(Instant::now())).unwrap_or_default();
         let mut settled = Settled::default();
         // All acks leave before the first confirmation is awaited: each takes a flush of the client, 0.1 s.
         let mut confirmations = JoinSet::new();
         for message in std::iter::once(self.message).chain(redelivered) {
-            match message {
+            match message.handler {
                 Handler::ExactlyOnce(message) => drop(confirmations.spawn(message.confirmed_ack())),
                 message => {
                     message.ack();

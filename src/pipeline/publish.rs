@@ -17,6 +17,7 @@ use super::each::each;
 use super::error::{Fatal, RetryReason};
 use super::generation::Current;
 use super::job::{Facts, Job, Outcome, Spent};
+use crate::clients::Renewable;
 use crate::config::RunConfig;
 use crate::event::{Failure, LabelResult, ObjectInfo, Status, Timing, WorkerInfo, result_id, unreadable_id};
 use crate::metrics::Metrics;
@@ -28,7 +29,7 @@ pub(super) struct Writer {
 }
 
 struct Shared {
-    publisher: Publisher,
+    publisher: Renewable<Publisher>,
     topic: String,
     deadline: Duration,
     concurrency: usize,
@@ -49,7 +50,7 @@ enum Unconfirmed {
 
 impl Writer {
     pub(super) fn new(
-        publisher: Publisher,
+        publisher: Renewable<Publisher>,
         config: &RunConfig,
         concurrency: usize,
         current: Current,
@@ -97,9 +98,14 @@ impl Writer {
 
     async fn publish(&self, result: &LabelResult) -> Result<(), Unconfirmed> {
         let message = Message::new().set_data(result.to_json()).set_attributes(result.attributes());
-        let confirmed = timeout(self.shared.deadline, self.shared.publisher.publish(message)).await;
-        confirmed.map_err(|_| Unconfirmed::TimedOut(self.shared.deadline))?.map_err(Unconfirmed::Refused)?;
-        Ok(())
+        let Shared { publisher, deadline, .. } = &*self.shared;
+        match timeout(*deadline, publisher.get().publish(message)).await {
+            Ok(confirmed) => confirmed.map(drop).map_err(Unconfirmed::Refused),
+            Err(_) => {
+                publisher.renew("a publish timed out").await;
+                Err(Unconfirmed::TimedOut(*deadline))
+            }
+        }
     }
 
     fn result(&self, facts: &Facts, outcome: Outcome) -> LabelResult {

@@ -122,6 +122,38 @@ async fn the_ack_waits_until_the_result_is_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_has_gone_silent_is_replaced() {
+    let mut world = World::local().await;
+    let faults = world.services().faults().clone();
+    // The first stream is open and never brings anything.
+    faults.add(Rule::new(Call::Deliver, Fault::Stall).matching("subscriptions/up-")).unwrap();
+    world.upload("cat.jpg", CAT).await;
+    let worker = world.worker(&[("--stream-silence", "1s")]);
+    assert_eq!(world.next().await.result.labels[0].name, "tiger cat");
+    assert!(worker.metrics.snapshot().silent_streams >= 1);
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_labeled_a_moment_ago_is_acknowledged_without_new_work() {
+    let mut world = World::local().await;
+    let worker = world.worker(&[]);
+    let generation = world.upload("cat.jpg", CAT).await;
+    world.next().await;
+    within(world.services().wait_idle(&world.uploads)).await.unwrap();
+    let reads = world.services().faults().count(Call::Read);
+    world.announce("cat.jpg", generation).await;
+    let acked = within(world.services().wait_until(&world.uploads, |counts| counts.acked == 2)).await;
+    acked.expect("the repeated event is acknowledged");
+    assert_eq!(world.services().faults().count(Call::Read), reads, "and nothing is read for it");
+    assert_eq!(worker.metrics.snapshot().skipped["repeated"], 1);
+    // Another generation is another picture.
+    world.upload("cat.jpg", COFFEE).await;
+    assert_eq!(world.next().await.result.labels[0].name, "espresso");
+    worker.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn storage_errors_that_pass_lose_nothing() {
     let mut world = World::local().await;
     let faults = world.services().faults().clone();

@@ -188,9 +188,8 @@ impl World {
         let config = self.config(flags);
         Worker::start(|metrics, stop| async move {
             let connector = Connector::new(config.services.clone()).await?;
-            let publisher = connector.publisher(&config.results_topic, config.pipeline.publish_timeout).await?;
-            let (subscriber, storage) = (connector.subscriber().await?, connector.storage().await?);
-            let parts = Parts { subscriber, publisher, storage, model, sizing, follower: None };
+            let clients = connector.worker(&config.results_topic, config.pipeline.publish_timeout).await?;
+            let parts = Parts { clients, model, sizing, follower: None };
             Ok(pipeline::run(parts, &config, metrics, stop).await?)
         })
     }
