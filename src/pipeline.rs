@@ -116,13 +116,19 @@ pub async fn run(
     let labeler = Labeler { top_k: config.model.top_k, min_score: config.model.min_score };
     let engine = Arc::new(Engine::start(model, admission.clone(), planner, metrics.clone())?);
     let fetcher = Fetcher::new(storage, &config.pipeline.fetch);
-    let writer = Writer::new(publisher, config, outstanding, current, metrics.clone());
     let pulling = stop.child_token();
+    let closing = Closing { pulling: pulling.clone(), closed: CancellationToken::new() };
+    let writer = Writer::new(publisher, config, outstanding, current, metrics.clone(), closing.clone());
 
     let mut pull = JoinSet::new();
     let intake = Intake::new(subscriber, config, outstanding, metrics.clone(), pulling.clone());
     let flushes = TaskTracker::new();
-    pull.spawn(intake.run(uploads_in, outcomes_in.clone(), flushes.clone()));
+    let pulls = intake.run(uploads_in, outcomes_in.clone(), flushes.clone());
+    let closed = closing.closed.clone().drop_guard();
+    pull.spawn(async move {
+        let _closed = closed;
+        pulls.await
+    });
 
     let mut hops = JoinSet::new();
     let uploads = fetch::Uploads { waiting: uploads, stop: pulling.clone() };
@@ -144,9 +150,7 @@ pub async fn run(
     let ended = supervise(&mut hops, &mut pull, &mut keepers, &stop, config.pipeline.grace).await;
     pulling.cancel();
     if ended.is_err() {
-        // First the stream: what is returned while it is open comes straight back on it, and waits there for its lease.
-        drop(timeout(CLOSE, pull.join_next()).await);
-        sleep(CLOSE).await;
+        closing.close().await;
     }
     keepers.shutdown().await;
     hops.shutdown().await;
@@ -157,6 +161,22 @@ pub async fn run(
         tracing::warn!("the last acks did not get through in time; those messages will come again");
     }
     ended
+}
+
+/// Closes the stream before messages are returned because the worker fails: what is returned while it is open comes
+/// straight back on it, and waits there for its lease.
+#[derive(Clone, Debug)]
+struct Closing {
+    pulling: CancellationToken,
+    closed: CancellationToken,
+}
+
+impl Closing {
+    async fn close(&self) {
+        self.pulling.cancel();
+        drop(timeout(CLOSE, self.closed.cancelled()).await);
+        sleep(CLOSE).await;
+    }
 }
 
 /// Waits for the hops to end by themselves, for one to fail, or for the grace to run out after a stop.

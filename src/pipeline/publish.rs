@@ -13,6 +13,7 @@ use google_cloud_pubsub::model::Message;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
+use super::Closing;
 use super::each::each;
 use super::error::{Fatal, RetryReason};
 use super::generation::Current;
@@ -30,6 +31,7 @@ pub(super) struct Writer {
 
 struct Shared {
     publisher: Renewable<Publisher>,
+    closing: Closing,
     topic: String,
     deadline: Duration,
     concurrency: usize,
@@ -55,10 +57,12 @@ impl Writer {
         concurrency: usize,
         current: Current,
         metrics: Arc<Metrics>,
+        closing: Closing,
     ) -> Self {
         let worker = WorkerInfo { version: env!("CARGO_PKG_VERSION").to_owned(), instance: config.instance.clone() };
         let shared = Shared {
             publisher,
+            closing,
             topic: config.results_topic.clone(),
             deadline: config.pipeline.publish_timeout,
             concurrency,
@@ -87,6 +91,9 @@ impl Writer {
                 Ok(())
             }
             Err(Unconfirmed::Refused(error)) if is_refusal_of_topic(&error) => {
+                // The job, and so its message, is held until then.
+                self.shared.closing.close().await;
+                drop(job);
                 Err(Fatal::ResultsTopic { topic: self.shared.topic.clone(), source: error })
             }
             Err(error) => {
