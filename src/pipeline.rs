@@ -24,6 +24,7 @@ use crate::config::RunConfig;
 use crate::metrics::Metrics;
 use crate::reload::Follower;
 use crate::vram::Sizing;
+use closing::Closing;
 use decode::Decoder;
 use engine::FIRST_MODEL;
 use generation::{Current, Generation};
@@ -35,6 +36,7 @@ use swap::Swap;
 mod admission;
 mod batch;
 mod canary;
+mod closing;
 mod decode;
 mod each;
 mod engine;
@@ -60,9 +62,6 @@ pub(crate) use job::Settled;
 
 /// How long the client may take to send the last acks and nacks once every receipt is settled. It flushes every 100 ms.
 const FLUSH: Duration = Duration::from_secs(1);
-
-/// How long a failed worker waits for its stream to close here, and then for Pub/Sub to notice.
-const CLOSE: Duration = Duration::from_millis(200);
 
 /// What the pipeline is made of, built and checked.
 pub struct Parts {
@@ -117,25 +116,20 @@ pub async fn run(
     let engine = Arc::new(Engine::start(model, admission.clone(), planner, metrics.clone())?);
     let fetcher = Fetcher::new(storage, &config.pipeline.fetch);
     let pulling = stop.child_token();
-    let closing = Closing { pulling: pulling.clone(), closed: CancellationToken::new() };
+    let closing = Closing::new(pulling.clone());
     let writer = Writer::new(publisher, config, outstanding, current, metrics.clone(), closing.clone());
 
     let mut pull = JoinSet::new();
     let intake = Intake::new(subscriber, config, outstanding, metrics.clone(), pulling.clone());
     let flushes = TaskTracker::new();
-    let pulls = intake.run(uploads_in, outcomes_in.clone(), flushes.clone());
-    let closed = closing.closed.clone().drop_guard();
-    pull.spawn(async move {
-        let _closed = closed;
-        pulls.await
-    });
+    pull.spawn(closing.reading(intake.run(uploads_in, outcomes_in.clone(), flushes.clone())));
 
     let mut hops = JoinSet::new();
     let uploads = fetch::Uploads { waiting: uploads, stop: pulling.clone() };
     hops.spawn(fetch::run(uploads, fetcher, metrics.clone(), bodies_in, outcomes_in.clone()));
-    hops.spawn(decode::run(bodies, decoder, images_in, outcomes_in.clone()));
+    hops.spawn(decode::run(bodies, decoder, closing.clone(), images_in, outcomes_in.clone()));
     hops.spawn(batch::run(images, admission.clone(), metrics.clone(), batches_in));
-    hops.spawn(infer::run(batches, engine.clone(), labeler, running, outcomes_in));
+    hops.spawn(infer::run(batches, engine.clone(), labeler, running, closing.clone(), outcomes_in));
     hops.spawn(publish::run(outcomes, writer));
 
     // Beside the data path: what keeps the model right and new until the stop.
@@ -148,10 +142,8 @@ pub async fn run(
     }
 
     let ended = supervise(&mut hops, &mut pull, &mut keepers, &stop, config.pipeline.grace).await;
+    let ended = closing.before_error(ended).await;
     pulling.cancel();
-    if ended.is_err() {
-        closing.close().await;
-    }
     keepers.shutdown().await;
     hops.shutdown().await;
     // Every receipt is settled or dropped now; the client still has to tell Pub/Sub.
@@ -161,22 +153,6 @@ pub async fn run(
         tracing::warn!("the last acks did not get through in time; those messages will come again");
     }
     ended
-}
-
-/// Closes the stream before messages are returned because the worker fails: what is returned while it is open comes
-/// straight back on it, and waits there for its lease.
-#[derive(Clone, Debug)]
-struct Closing {
-    pulling: CancellationToken,
-    closed: CancellationToken,
-}
-
-impl Closing {
-    async fn close(&self) {
-        self.pulling.cancel();
-        drop(timeout(CLOSE, self.closed.cancelled()).await);
-        sleep(CLOSE).await;
-    }
 }
 
 /// Waits for the hops to end by themselves, for one to fail, or for the grace to run out after a stop.

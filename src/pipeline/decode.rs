@@ -7,6 +7,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
 
+use super::closing::Closing;
 use super::each::each;
 use super::error::Fatal;
 use super::fetch::Body;
@@ -43,11 +44,13 @@ impl Decoder {
 pub(super) async fn run(
     bodies: Receiver<Job<Body>>,
     decoder: Decoder,
+    closing: Closing,
     images: Sender<Job<Waiting>>,
     outcomes: Sender<Job<Outcome>>,
 ) -> Result<(), Fatal> {
     each(bodies, decoder.threads.current_num_threads(), |job| {
-        let (decoder, images, outcomes) = (decoder.clone(), images.clone(), outcomes.clone());
+        let (decoder, closing) = (decoder.clone(), closing.clone());
+        let (images, outcomes) = (images.clone(), outcomes.clone());
         async move {
             let started = Instant::now();
             let (body, mut job) = job.split();
@@ -62,7 +65,7 @@ pub(super) async fn run(
                 drop(reply.send(prepared));
                 drop(body);
             });
-            let prepared = prepared.await.map_err(|_| Fatal::DecoderDied)?;
+            let prepared = closing.before_error(prepared.await.map_err(|_| Fatal::DecoderDied)).await?;
             job.facts.spent.decode = Some(started.elapsed());
             match prepared {
                 Ok(prepared) => {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::batch::Batch;
+use super::closing::Closing;
 use super::decode::Waiting;
 use super::each::each;
 use super::engine::Engine;
@@ -39,10 +40,11 @@ pub(super) async fn run(
     engine: Arc<Engine>,
     labeler: Labeler,
     in_flight: usize,
+    closing: Closing,
     outcomes: Sender<Job<Outcome>>,
 ) -> Result<(), Fatal> {
     each(batches, in_flight, |Batch { jobs, permit }| {
-        let (engine, outcomes) = (engine.clone(), outcomes.clone());
+        let (engine, closing, outcomes) = (engine.clone(), closing.clone(), outcomes.clone());
         async move {
             let started = Instant::now();
             let (mut pixels, mut waiting, mut in_use) = (Vec::new(), Vec::new(), Vec::new());
@@ -54,7 +56,7 @@ pub(super) async fn run(
                 in_use.push(model);
             }
             let Some(model) = in_use.first().map(|job| job.model.clone()) else { return Ok(()) };
-            let answers = engine.run_on(model.number, pixels).await?;
+            let answers = closing.before_error(engine.run_on(model.number, pixels).await).await?;
             drop((permit, in_use));
             let took = started.elapsed();
             let mut checked = false;
@@ -66,7 +68,7 @@ pub(super) async fn run(
                     // Numbers overflow, in half precision above all; or the device computes wrong.
                     Err(error) => {
                         if !std::mem::replace(&mut checked, true) {
-                            engine.check().await?;
+                            closing.before_error(engine.check().await).await?;
                         }
                         job.reject(FailureCode::NotFinite, error.to_string())
                     }

@@ -13,7 +13,7 @@ use google_cloud_pubsub::model::Message;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::timeout;
 
-use super::Closing;
+use super::closing::Closing;
 use super::each::each;
 use super::error::{Fatal, RetryReason};
 use super::generation::Current;
@@ -91,10 +91,8 @@ impl Writer {
                 Ok(())
             }
             Err(Unconfirmed::Refused(error)) if is_refusal_of_topic(&error) => {
-                // The job, and so its message, is held until then.
-                self.shared.closing.close().await;
-                drop(job);
-                Err(Fatal::ResultsTopic { topic: self.shared.topic.clone(), source: error })
+                let fatal = Fatal::ResultsTopic { topic: self.shared.topic.clone(), source: error };
+                self.shared.closing.before_error(Err(fatal)).await
             }
             Err(error) => {
                 job.retry(error.reason(), &error, &self.shared.metrics);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use stoker::app::{AppError, LoadError, Loaded};
 use stoker::event::FailureCode;
@@ -11,7 +12,7 @@ use stoker::model::{Answer, Bundle, Classifier, Device, DeviceError, Formulation
 use stoker::pipeline::{Ended, Fatal};
 
 use crate::reload::{models::Files, store};
-use crate::world::{CAT, COFFEE, Worker, World, within};
+use crate::world::{CAT, COFFEE, Worker, World};
 
 /// What a device does instead of its work.
 type Fault = Box<dyn FnMut(&mut dyn Classifier, &[&Pixels]) -> Result<Vec<Answer>, DeviceError> + Send>;
@@ -59,7 +60,8 @@ async fn ended_by(world: &World, worker: Worker) -> Fatal {
     let error = worker.ended().await.unwrap_err();
     let AppError::Fatal(fatal) = error else { panic!("{error}") };
     let returned = world.services().wait_until(&world.uploads, |counts| counts.outstanding == 0);
-    within(returned).await.unwrap();
+    // Well before their leases end, after 10 s.
+    tokio::time::timeout(Duration::from_secs(5), returned).await.expect("not returned").unwrap();
     fatal
 }
 
